@@ -25,6 +25,9 @@ pub struct Capabilities {
     pub durability: &'static [Durability],
     /// Whether it has the paper's bare forms, see [`BareTable`](crate::BareTable).
     pub bare: bool,
+    /// Whether it writes batches of which a crash leaves all or none, see
+    /// [`AtomicTable`](crate::AtomicTable).
+    pub atomic_batches: bool,
     /// Whether `len` is exact whenever no write is under way.
     pub exact_len: bool,
     /// Whether it grows beyond its initial size.

@@ -60,6 +60,7 @@ impl Engine for Toy {
         byte_strings: false,
         durability: &[Durability::Batch, Durability::Immediate],
         bare: false,
+        atomic_batches: false,
         exact_len: true,
         grows: false,
     };

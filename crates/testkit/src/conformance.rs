@@ -146,6 +146,7 @@ cases! {
         answers::many_removals_agree_with_one_by_one,
         answers::a_table_begins_empty_and_counts,
         answers::bare_forms_believe_their_caller,
+        answers::atomic_batches_do_their_writes_in_order,
         scans::a_scan_visits_every_pair,
         scans::a_cursor_can_be_used_again,
         scans::a_scan_sees_what_is_there_throughout,

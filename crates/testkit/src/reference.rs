@@ -67,6 +67,7 @@ impl Engine for Reference {
         byte_strings: true,
         durability: &[Durability::Immediate],
         bare: true,
+        atomic_batches: false,
         exact_len: true,
         grows: true,
     };

@@ -40,6 +40,17 @@ fn p10_killed_writers_without_room_lose_nothing() {
 }
 
 #[test]
+fn a_removal_that_is_refused_is_a_finding() {
+    // Fails if a database without room may refuse what makes room: WALSH does, if told to collect
+    // nothing.
+    let place = Place::new();
+    let told = "torture --engine walsh --set resize=0 --form variable --durability process \
+                --kills 200 --capacity 2000000 --directory .";
+    let run = place.run(&told.split_whitespace().collect::<Vec<_>>());
+    run.fails(1, &["only removes, and was refused for want of room"]);
+}
+
+#[test]
 fn a_writer_that_ends_by_itself_is_a_finding() {
     // Fails if the command counts a process that refused to work as one that was killed.
     let place = Place::new();

@@ -320,6 +320,7 @@ impl Engine for ElimDa {
         byte_strings: true,
         durability: &[Durability::Immediate],
         bare: true,
+        atomic_batches: false,
         exact_len: true,
         grows: true,
     };

@@ -148,6 +148,7 @@ impl Engine for Reef {
         byte_strings: true,
         durability: &[Durability::Batch, Durability::Immediate],
         bare: false,
+        atomic_batches: true,
         exact_len: true,
         grows: true,
     };

@@ -356,6 +356,7 @@ impl Engine for Tiered {
         byte_strings: true,
         durability: &[Durability::Immediate],
         bare: false,
+        atomic_batches: false,
         exact_len: true,
         grows: true,
     };

@@ -98,6 +98,7 @@ impl Engine for Turbo {
         byte_strings: true,
         durability: &[Durability::Immediate],
         bare: false,
+        atomic_batches: false,
         exact_len: true,
         grows: true,
     };

@@ -201,6 +201,7 @@ impl Engine for Walsh {
         byte_strings: true,
         durability: &[Durability::Batch, Durability::Immediate],
         bare: true,
+        atomic_batches: false,
         exact_len: true,
         grows: true,
     };

@@ -139,6 +139,7 @@ impl Engine for Wophi {
         byte_strings: true,
         durability: &[Durability::Immediate],
         bare: true,
+        atomic_batches: false,
         exact_len: true,
         grows: true,
     };

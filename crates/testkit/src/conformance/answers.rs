@@ -255,3 +255,43 @@ pub(super) fn bare_forms_believe_their_caller(
     }
     Ok(())
 }
+
+pub(super) fn atomic_batches_do_their_writes_in_order(
+    design: &Design<Image>,
+    form: Form,
+) -> Result<(), Failure> {
+    let (mut session, shape) = (roomy(design, form)?, Shape::tiny(form));
+    let has = design.capabilities.atomic_batches;
+    ensure!(
+        session.table().atomic().is_some() == has,
+        "atomic batches are there or not, as claimed"
+    );
+    let mut pairs = Pairs::new();
+    for round in 0..6u32 {
+        let Some(atomic) = session.table().atomic() else { return Ok(()) };
+        // Some keys twice: the later write of one counts.
+        let numbers = (0..40u16).map(|number| (number * 7 + round as u16) % 30);
+        let batch: Vec<_> = numbers
+            .zip(round..)
+            .map(|(number, each)| {
+                (shape.key(number), (each % 3 != 0).then(|| shape.value(each * 100 + round)))
+            })
+            .collect();
+        let writes: Vec<_> =
+            batch.iter().map(|(key, value)| (&key[..], value.as_deref())).collect();
+        atomic.write_all(&writes)?;
+        for (key, value) in batch {
+            match value {
+                Some(value) => pairs.insert(key, value),
+                None => pairs.remove(&key),
+            };
+        }
+        holds(&session, &shape, &pairs)?;
+        match round % 2 {
+            0 => session.reopen()?,
+            _ => session.kill()?,
+        }
+        holds(&session, &shape, &pairs)?;
+    }
+    Ok(())
+}

@@ -1,8 +1,8 @@
 //! What the processes write: the same for a seed, so that it need not be stored; and what a
 //! database must hold then.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use everhash_store::{Form, Pair};
 
@@ -13,6 +13,12 @@ const MOST_KEYS: u64 = 20_000;
 
 /// After how many writes a phase of a history ends; in every fourth, most writes are removals.
 const PHASE: u64 = 5_000;
+
+/// Of how many writes of a thread one is a batch.
+const BATCH_EVERY: u64 = 16;
+
+/// How many changes a batch has at most.
+const MOST_IN_BATCH: u64 = 32;
 
 /// The number of a thread is in the highest byte of an acknowledgement.
 const THREAD_SHIFT: u32 = 56;
@@ -39,26 +45,56 @@ pub struct History {
 /// One write.
 #[derive(PartialEq, Eq, Debug)]
 pub enum Write {
-    Put(Vec<u8>, Vec<u8>),
-    Remove(Vec<u8>),
+    Single(Change),
+    /// Changes of different keys, in one call.
+    Batch(Vec<Change>),
     /// Only with one thread: what is removed beside writes is not known.
     Clear,
+}
+
+/// What a write does with one key.
+#[derive(PartialEq, Eq, Debug)]
+pub struct Change {
+    pub key: Vec<u8>,
+    /// `None`: the key is removed.
+    pub value: Option<Vec<u8>>,
+}
+
+impl Write {
+    /// Returns what is done with single keys; nothing for a clear.
+    pub fn changes(&self) -> &[Change] {
+        match self {
+            Write::Single(change) => std::slice::from_ref(change),
+            Write::Batch(changes) => changes,
+            Write::Clear => &[],
+        }
+    }
 }
 
 impl History {
     /// Returns the write number `index` of a thread.
     pub fn write(&self, thread: u64, index: u64) -> Write {
-        let random = self.random(thread, index);
         if self.threads == 1 && index % (4 * PHASE) == 4 * PHASE - 1 {
             return Write::Clear;
         }
         let keys = (64 + index / 2).min(MOST_KEYS);
-        let key = self.key(thread, mix(random) % keys);
         let removals = if index / PHASE % 4 == 3 { 6 } else { 2 };
-        match random % 8 < removals {
-            true => Write::Remove(key),
-            false => Write::Put(key, self.value(random)),
+        let change = |random| Change {
+            key: self.key(thread, mix(random) % keys),
+            value: (random % 8 >= removals).then(|| self.value(random)),
+        };
+        let random = self.random(thread, index);
+        if index % BATCH_EVERY != BATCH_EVERY - 1 {
+            return Write::Single(change(random));
         }
+        let mut changes: Vec<Change> = Vec::new();
+        for number in 0..2 + random % (MOST_IN_BATCH - 1) {
+            let next = change(mix(random ^ number));
+            if changes.iter().all(|earlier| earlier.key != next.key) {
+                changes.push(next);
+            }
+        }
+        Write::Batch(changes)
     }
 
     fn random(&self, thread: u64, index: u64) -> u64 {
@@ -94,22 +130,31 @@ impl History {
 /// What a database must hold.
 pub struct Model {
     history: History,
+    /// Whether a batch is done as a whole or not at all; if not, some first part of one that did
+    /// not return may have been done.
+    atomic_batches: bool,
     /// How many writes of each thread returned.
     returned: Vec<u64>,
     /// Which write gave each key that is there its value: its thread and index.
     pairs: HashMap<Vec<u8>, (u64, u64)>,
     /// The write that each thread of a killed process was at: it may have happened.
     interrupted: Option<Vec<u64>>,
-    /// What else may have happened to a key since its last write that returned: writes that a kill
-    /// interrupted, and that were refused when the next process tried them again.
-    doubts: HashMap<Vec<u8>, Vec<Write>>,
+    /// What else a key may hold, if anything, since its last write that returned: from writes that
+    /// a kill interrupted, and that were refused when the next process tried them again, and from
+    /// batches that were refused after their first part.
+    doubts: HashMap<Vec<u8>, Vec<Option<Vec<u8>>>>,
 }
 
 impl Model {
-    pub fn new(history: History) -> Model {
-        let returned = vec![0; history.threads as usize];
-        let doubts = HashMap::new();
-        Model { history, returned, pairs: HashMap::new(), interrupted: None, doubts }
+    pub fn new(history: History, atomic_batches: bool) -> Model {
+        Model {
+            history,
+            atomic_batches,
+            returned: vec![0; history.threads as usize],
+            pairs: HashMap::new(),
+            interrupted: None,
+            doubts: HashMap::new(),
+        }
     }
 
     pub fn history(&self) -> History {
@@ -130,25 +175,29 @@ impl Model {
         }
         let write = self.history.write(thread, index);
         if word & REFUSED != 0 {
+            if write.changes().iter().all(|change| change.value.is_none()) {
+                return Err(format!(
+                    "write {index} only removes, and was refused for want of room"
+                ));
+            }
             let interrupted = self.interrupted.as_ref();
-            if interrupted.is_some_and(|writes| writes[thread as usize] == index) {
+            if interrupted.is_some_and(|writes| writes[thread as usize] == index)
+                || matches!(write, Write::Batch(_)) && !self.atomic_batches
+            {
                 self.doubt(write);
             }
             return Ok(Said::Refused);
         }
-        match write {
-            Write::Put(key, _) => {
-                self.doubts.remove(&key);
-                self.pairs.insert(key, (thread, index));
-            }
-            Write::Remove(key) => {
-                self.doubts.remove(&key);
-                self.pairs.remove(&key);
-            }
-            Write::Clear => {
-                self.doubts.clear();
-                self.pairs.clear();
-            }
+        if write == Write::Clear {
+            self.doubts.clear();
+            self.pairs.clear();
+        }
+        for change in write.changes() {
+            self.doubts.remove(&change.key);
+            match change.value {
+                Some(_) => self.pairs.insert(change.key.clone(), (thread, index)),
+                None => self.pairs.remove(&change.key),
+            };
         }
         Ok(Said::Done)
     }
@@ -158,57 +207,74 @@ impl Model {
         self.interrupted = Some(self.returned.clone());
     }
 
-    /// Takes note of a write that was refused, and that an earlier process may have done.
+    /// Takes note of a write that was refused, and that may have been done all the same: by an
+    /// earlier process, or in part.
     fn doubt(&mut self, write: Write) {
-        match &write {
-            Write::Put(key, _) | Write::Remove(key) => {
-                self.doubts.entry(key.clone()).or_default().push(write);
-            }
-            Write::Clear => {
-                for key in self.pairs.keys() {
-                    self.doubts.entry(key.clone()).or_default().push(Write::Clear);
-                }
-            }
+        let changes = match write {
+            Write::Single(change) => vec![change],
+            Write::Batch(changes) => changes,
+            Write::Clear => vec![],
+        };
+        for Change { key, value } in changes {
+            self.doubts.entry(key).or_default().push(value);
         }
     }
 
     /// Compares what a database holds with what it must hold. The write that each thread was at may
-    /// have happened; a clear, to any part. So may a write of which a later process could only say
-    /// that there was no room to do it again.
+    /// have happened: a clear to any part, a batch as a whole or to its first part. So may a write
+    /// of which a later process could only say that there was no room to do it again.
     pub fn compare(&self, pairs: impl IntoIterator<Item = Pair>) -> Result<(), String> {
-        let mut missing: HashMap<&[u8], (u64, u64)> =
-            self.pairs.iter().map(|(key, write)| (key.as_slice(), *write)).collect();
-        let under_way: Vec<_> = (0..self.history.threads)
-            .map(|thread| self.history.write(thread, self.returned[thread as usize]))
+        let found: HashMap<_, _> = pairs.into_iter().collect();
+        let held = |key: &[u8]| found.get(key).map(Vec::as_slice);
+        let under_way: Vec<_> = (0..)
+            .zip(&self.returned)
+            .map(|(thread, index)| self.history.write(thread, *index))
             .collect();
-        let may_have_happened =
-            |key: &[u8]| under_way.iter().chain(self.doubts.get(key).into_iter().flatten());
-        for (key, value) in pairs {
-            let put = may_have_happened(&key).any(
-                |write| matches!(write, Write::Put(new, newer) if *new == key && *newer == value),
-            );
-            let write = missing.remove(key.as_slice());
-            let is_right = write.is_some_and(|(thread, index)| {
-                matches!(self.history.write(thread, index), Write::Put(_, right) if right == value)
-            });
-            if !put && !is_right {
-                return Err(match write {
-                    Some((_, index)) => format!("a key has not the value of write {index}"),
-                    None => "a key is there that was removed, or never put".into(),
-                });
+        let changed: HashSet<_> =
+            under_way.iter().flat_map(Write::changes).map(|change| &change.key).collect();
+        let is_cleared = under_way.contains(&Write::Clear);
+        for key in found.keys().chain(self.pairs.keys()).filter(|key| !changed.contains(key)) {
+            if !is_cleared || held(key).is_some() {
+                self.is_right(key, held(key))?;
             }
         }
-        let may_miss = |key: &[u8]| {
-            may_have_happened(key).any(|write| match write {
-                Write::Remove(removed) => removed == key,
-                Write::Clear => true,
-                Write::Put(..) => false,
-            })
-        };
-        match missing.into_iter().find(|(key, _)| !may_miss(key)) {
-            Some((_, (_, index))) => Err(format!("the pair of write {index} is lost")),
-            None => Ok(()),
+        for (write, index) in under_way.iter().zip(&self.returned) {
+            let changes = write.changes();
+            let may_end = |done: &usize| !self.atomic_batches || [0, changes.len()].contains(done);
+            let has_done = |done| {
+                let (first, rest) = changes.split_at(done);
+                first.iter().all(|change| held(&change.key) == change.value.as_deref())
+                    && rest
+                        .iter()
+                        .all(|change| self.is_right(&change.key, held(&change.key)).is_ok())
+            };
+            if !(0..=changes.len()).filter(may_end).any(has_done) {
+                return Err(format!(
+                    "its keys hold neither what was there before write {index}, which did not \
+                     return, nor what it may have left"
+                ));
+            }
         }
+        Ok(())
+    }
+
+    /// Looks whether a key may hold that value, or none, after the writes that returned.
+    fn is_right(&self, key: &[u8], held: Option<&[u8]>) -> Result<(), String> {
+        let last = self.pairs.get(key);
+        let put = last.map(|(thread, index)| self.history.write(*thread, *index));
+        let right = put.iter().flat_map(Write::changes).find(|change| change.key == key);
+        if right.and_then(|change| change.value.as_deref()) == held {
+            return Ok(());
+        }
+        if self.doubts.get(key).is_some_and(|all| all.iter().any(|value| value.as_deref() == held))
+        {
+            return Ok(());
+        }
+        Err(match (last, held) {
+            (Some((_, index)), None) => format!("the pair of write {index} is lost"),
+            (Some((_, index)), Some(_)) => format!("a key has not the value of write {index}"),
+            (None, _) => "a key is there that was removed, or never put".into(),
+        })
     }
 }
 
@@ -251,20 +317,36 @@ mod tests {
     /// Returns a model after `count` writes of one thread, and what a database holds then.
     fn after(count: u64) -> (Model, Vec<Pair>) {
         let history = History { seed: 3, form: Form::Variable, threads: 1 };
-        let mut model = Model::new(history);
+        let mut model = Model::new(history, true);
         let mut pairs = HashMap::new();
         for index in 0..count {
             model.acknowledge(acknowledgement(0, index, Said::Done)).unwrap();
-            do_write(history.write(0, index), &mut pairs);
+            do_write(&history.write(0, index), &mut pairs);
         }
         (model, pairs.into_iter().collect())
     }
 
-    fn do_write(write: Write, pairs: &mut HashMap<Vec<u8>, Vec<u8>>) {
+    fn do_write(write: &Write, pairs: &mut HashMap<Vec<u8>, Vec<u8>>) {
+        if *write == Write::Clear {
+            pairs.clear();
+        }
+        do_changes(write.changes(), pairs);
+    }
+
+    fn do_changes(changes: &[Change], pairs: &mut HashMap<Vec<u8>, Vec<u8>>) {
+        for Change { key, value } in changes {
+            match value {
+                Some(value) => pairs.insert(key.clone(), value.clone()),
+                None => pairs.remove(key),
+            };
+        }
+    }
+
+    /// Returns the key and the value of a write that puts one pair.
+    fn put(write: Write) -> Option<Pair> {
         match write {
-            Write::Put(key, value) => drop(pairs.insert(key, value)),
-            Write::Remove(key) => drop(pairs.remove(&key)),
-            Write::Clear => pairs.clear(),
+            Write::Single(Change { key, value }) => value.map(|value| (key, value)),
+            _ => None,
         }
     }
 
@@ -327,12 +409,9 @@ mod tests {
         // write were not expected.
         let found = (500..).find_map(|count| {
             let (model, pairs) = after(count);
-            match model.history().write(0, count) {
-                Write::Put(key, value) if pairs.iter().all(|pair| pair.0 != key) => {
-                    Some((model, pairs, count, (key, value)))
-                }
-                _ => None,
-            }
+            let new = put(model.history().write(0, count))?;
+            let is_new = pairs.iter().all(|pair| pair.0 != new.0);
+            is_new.then_some((model, pairs, count, new))
         });
         let (mut model, mut pairs, count, new) = found.unwrap();
         let refused = acknowledgement(0, count, Said::Refused);
@@ -344,39 +423,85 @@ mod tests {
     }
 
     #[test]
+    fn a_write_that_only_removes_is_never_refused() {
+        // Fails if a database could refuse to be emptied, or if a batch that also puts could not be
+        // refused.
+        let (mut model, _) = after(15_000);
+        let (mut seen, mut is_batch) = ([0; 2], [0; 2]);
+        for index in 15_000..15_400 {
+            let write = model.history().write(0, index);
+            let removes = write.changes().iter().all(|change| change.value.is_none());
+            let said = model.acknowledge(acknowledgement(0, index, Said::Refused));
+            match removes {
+                true => assert!(said.unwrap_err().contains("only removes"), "{index}"),
+                false => assert_eq!(said, Ok(Said::Refused), "{index}"),
+            }
+            seen[usize::from(removes)] += 1;
+            is_batch[usize::from(removes)] += u32::from(matches!(write, Write::Batch(_)));
+        }
+        assert!(seen.iter().chain(&is_batch).all(|count| *count > 0), "{seen:?}, {is_batch:?}");
+        let (mut model, _) = after(4 * PHASE - 1);
+        assert_eq!(model.history().write(0, 4 * PHASE - 1), Write::Clear);
+        assert!(model.acknowledge(acknowledgement(0, 4 * PHASE - 1, Said::Refused)).is_err());
+    }
+
+    #[test]
     fn a_write_that_was_interrupted_and_then_refused_may_have_happened() {
         // Fails if a database were accused because a killed process had done a write, and the next
         // one found no room to do it again; or excused where no process was killed, or for what a
-        // later write of the key has settled: the first of these by a removal, the next two by a
-        // put, the last by another clear or by writes of all its keys.
-        let kinds = [(500, "put"), (501, "put"), (506, "remove"), (4 * PHASE - 1, "clear")];
-        for (at, kind) in kinds {
+        // later write of the key has settled.
+        for (at, is_batch) in [(500, false), (501, false), (511, true)] {
             let (mut model, pairs) = after(at);
             let write = model.history().write(0, at);
-            let found = match write {
-                Write::Put(..) => "put",
-                Write::Remove(_) => "remove",
-                Write::Clear => "clear",
-            };
-            assert_eq!(found, kind, "{at}");
+            assert_eq!(matches!(write, Write::Batch(_)), is_batch, "{at}");
             let mut without: HashMap<_, _> = pairs.into_iter().collect();
             let mut with = without.clone();
-            do_write(write, &mut with);
-            assert!(without != with, "{kind} changes nothing");
+            do_write(&write, &mut with);
+            assert!(without != with, "{at} changes nothing");
             model.killed();
             model.acknowledge(acknowledgement(0, at, Said::Refused)).unwrap();
-            assert_eq!(model.compare(without.clone()), Ok(()), "{kind}");
-            assert_eq!(model.compare(with.clone()), Ok(()), "{kind}");
+            assert_eq!(model.compare(without.clone()), Ok(()), "{at}");
+            assert_eq!(model.compare(with.clone()), Ok(()), "{at}");
 
             let mut index = at + 1;
             while !model.doubts.is_empty() {
-                assert!(without != with, "{kind}: {index} settled it");
+                assert!(without != with, "{at}: {index} settled it");
                 model.acknowledge(acknowledgement(0, index, Said::Done)).unwrap();
-                do_write(model.history().write(0, index), &mut without);
-                do_write(model.history().write(0, index), &mut with);
+                do_write(&model.history().write(0, index), &mut without);
+                do_write(&model.history().write(0, index), &mut with);
                 index += 1;
             }
-            assert!(without == with, "{kind}: {index} settled nothing");
+            assert!(without == with, "{at}: {index} settled nothing");
+        }
+    }
+
+    #[test]
+    fn an_atomic_batch_is_there_as_a_whole_or_not_at_all() {
+        // Fails if half a batch of an engine that promises whole ones were accepted, whether a kill
+        // interrupted it or it was refused; or if other engines were accused of a first part, or
+        // excused for another part.
+        for ends in ["killed", "refused"] {
+            for atomic_batches in [true, false] {
+                let (mut model, pairs) = after(511);
+                model.atomic_batches = atomic_batches;
+                let Write::Batch(changes) = model.history().write(0, 511) else { panic!() };
+                assert!(changes.len() > 4, "{changes:?}");
+                if ends == "refused" {
+                    model.acknowledge(acknowledgement(0, 511, Said::Refused)).unwrap();
+                }
+                let after = |changes: &[Change]| {
+                    let mut after: HashMap<_, _> = pairs.iter().cloned().collect();
+                    do_changes(changes, &mut after);
+                    model.compare(after).is_ok()
+                };
+                let whole = changes.len();
+                assert!(after(&[]));
+                assert_eq!(after(&changes), ends == "killed" || !atomic_batches, "{ends}");
+                assert_eq!(after(&changes[..whole / 2]), !atomic_batches, "{ends}");
+                // What is in doubt after a refusal is not looked at together.
+                let last = ends == "refused" && !atomic_batches;
+                assert_eq!(after(&changes[whole / 2..]), last, "{ends}");
+            }
         }
     }
 
@@ -385,7 +510,7 @@ mod tests {
         // Fails if a key that was being written when the process was killed may have any value.
         let found = (500..).find_map(|count| {
             let (model, pairs) = after(count);
-            let Write::Put(key, value) = model.history().write(0, count) else { return None };
+            let (key, value) = put(model.history().write(0, count))?;
             let place = pairs.iter().position(|pair| pair.0 == key)?;
             Some((model, pairs, place, value))
         });
@@ -402,19 +527,23 @@ mod tests {
         // Fails if a promise were looked at with a small table, or with short values alone.
         let history = History { seed: 3, form: Form::Variable, threads: 2 };
         let (mut keys, mut lengths) = (std::collections::HashSet::new(), Vec::new());
-        let mut removals = [0; 4];
+        let (mut changes, mut removals) = ([0; 4], [0; 4]);
         for index in 0..4 * PHASE {
-            match history.write(0, index) {
-                Write::Put(key, value) => {
-                    keys.insert(key);
-                    lengths.push(value.len());
+            for Change { key, value } in history.write(0, index).changes() {
+                changes[(index / PHASE) as usize] += 1;
+                match value {
+                    Some(value) => {
+                        keys.insert(key.clone());
+                        lengths.push(value.len());
+                    }
+                    None => removals[(index / PHASE) as usize] += 1,
                 }
-                _ => removals[(index / PHASE) as usize] += 1,
             }
         }
         assert!(keys.len() > 3000, "{}", keys.len());
-        assert!(removals[..3].iter().all(|count| (1100..1400).contains(count)), "{removals:?}");
-        assert!((3600..3900).contains(&removals[3]), "{removals:?}");
+        let shares: Vec<_> = (0..4).map(|phase| 100 * removals[phase] / changes[phase]).collect();
+        assert!(shares[..3].iter().all(|share| (23..27).contains(share)), "{shares:?}");
+        assert!((73..77).contains(&shares[3]), "{shares:?}");
         for lengths_of in [0..150, 4096..7000, 40_000..110_000] {
             assert!(lengths.iter().any(|length| lengths_of.contains(length)), "{lengths_of:?}");
         }
@@ -429,7 +558,9 @@ mod tests {
         };
         let found = (500..).find_map(|count| {
             let (model, pairs) = after(count);
-            let Write::Remove(key) = model.history().write(0, count) else { return None };
+            let Write::Single(Change { key, value: None }) = model.history().write(0, count) else {
+                return None;
+            };
             pairs.iter().any(|pair| pair.0 == key).then_some((model, pairs, key))
         });
         let (model, pairs, key) = found.unwrap();
@@ -456,15 +587,14 @@ mod tests {
             let mut values = HashMap::new();
             let mut owners = HashMap::new();
             for (thread, index) in (0..2).flat_map(|thread| (0..21_000).map(move |i| (thread, i))) {
-                let key = match history.write(thread, index) {
-                    Write::Put(key, value) => {
-                        assert_eq!(values.insert(value, (thread, index)), None);
-                        key
+                let write = history.write(thread, index);
+                assert_ne!(write, Write::Clear, "a clear beside the writes of another thread");
+                for Change { key, value } in write.changes() {
+                    if let Some(value) = value {
+                        assert_eq!(values.insert(value.clone(), (thread, index)), None);
                     }
-                    Write::Remove(key) => key,
-                    Write::Clear => panic!("a clear beside the writes of another thread"),
-                };
-                assert_eq!(*owners.entry(key).or_insert(thread), thread);
+                    assert_eq!(*owners.entry(key.clone()).or_insert(thread), thread);
+                }
             }
         }
     }

@@ -5,9 +5,9 @@ use std::io::Write as _;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use everhash_store::{Db, Options};
+use everhash_store::{Db, Options, WriteBatch};
 
-use super::history::{History, Said, Write, acknowledgement};
+use super::history::{Change, History, Said, Write, acknowledgement};
 use crate::failure::{Failure, Outcome};
 
 /// Length of what is said of a write. A pipe takes so few bytes whole or not at all.
@@ -34,7 +34,7 @@ impl Writer {
             let threads: Vec<_> = (0..)
                 .zip(&self.from)
                 .map(|(thread, from)| {
-                    scope.spawn(move || write(db, history, thread, *from, may_be_full))
+                    scope.spawn(move || go_on(db, history, thread, *from, may_be_full))
                 })
                 .collect();
             let ends = threads.into_iter().map(|thread| thread.join().expect("no writer panics"));
@@ -43,17 +43,12 @@ impl Writer {
     }
 }
 
-fn write(db: &Db, history: History, thread: u64, from: u64, may_be_full: bool) -> Outcome {
+fn go_on(db: &Db, history: History, thread: u64, from: u64, may_be_full: bool) -> Outcome {
     let failed = |error| Failure::device(format_args!("the pipe to who listens: {error}"));
     // Not the locked and buffered output of the process: what is said is in the pipe at once.
     let mut pipe = File::from(std::io::stdout().as_fd().try_clone_to_owned().map_err(failed)?);
     for index in from.. {
-        let done = match history.write(thread, index) {
-            Write::Put(key, value) => db.put(key, value).map(drop),
-            Write::Remove(key) => db.remove(key).map(drop),
-            Write::Clear => db.clear(),
-        };
-        let said = match done {
+        let said = match write(db, history.write(thread, index)) {
             Ok(()) => Said::Done,
             Err(error) if may_be_full && error.is_full() => Said::Refused,
             Err(error) => return Err(error.into()),
@@ -66,4 +61,23 @@ fn write(db: &Db, history: History, thread: u64, from: u64, may_be_full: bool) -
         }
     }
     Ok(())
+}
+
+/// Does one write.
+pub fn write(db: &Db, write: Write) -> everhash_store::Result<()> {
+    match write {
+        Write::Single(Change { key, value: Some(value) }) => db.put(key, value).map(drop),
+        Write::Single(Change { key, value: None }) => db.remove(key).map(drop),
+        Write::Batch(changes) => {
+            let mut batch = WriteBatch::new();
+            for Change { key, value } in changes {
+                match value {
+                    Some(value) => batch.put(key, value),
+                    None => batch.remove(key),
+                };
+            }
+            db.write(&batch)
+        }
+        Write::Clear => db.clear(),
+    }
 }

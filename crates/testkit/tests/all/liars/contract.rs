@@ -173,6 +173,7 @@ fn what_an_engine_says_of_itself_is_looked_at() {
     // Fails if a name, a site, a setting or a claim of an engine is believed.
     const NAMES: &str = "names_and_settings_are_in_order";
     const BARE: &str = "bare_forms_believe_their_caller";
+    const ATOMIC: &str = "atomic_batches_do_their_writes_in_order";
     are_heard(
         Form::WORDS,
         &[
@@ -199,6 +200,8 @@ fn what_an_engine_says_of_itself_is_looked_at() {
     assert!(found.contains("site Some(\"other/one\") does not begin"), "{found}");
     let found = with(|design| design.capabilities.bare = false, BARE);
     assert!(found.contains("bare forms are there or not"), "{found}");
+    let found = with(|design| design.capabilities.atomic_batches = true, ATOMIC);
+    assert!(found.contains("atomic batches are there or not"), "{found}");
     const UNNAMED: &[Setting] = &[Setting { name: "number", default: 0, meaning: "" }];
     let found = with(|design| design.settings = UNNAMED, NAMES);
     assert!(found.contains("setting number has no meaning"), "{found}");

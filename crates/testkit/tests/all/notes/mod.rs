@@ -51,6 +51,7 @@ impl Engine for Notes {
         byte_strings: false,
         durability: &[Durability::Batch],
         bare: false,
+        atomic_batches: false,
         exact_len: true,
         grows: true,
     };

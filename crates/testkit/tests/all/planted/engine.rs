@@ -76,6 +76,7 @@ impl Engine for Slots {
         byte_strings: false,
         durability: &[Durability::Immediate],
         bare: false,
+        atomic_batches: false,
         exact_len: true,
         grows: true,
     };

@@ -126,6 +126,7 @@ impl Engine for Rows {
         byte_strings: false,
         durability: &[Durability::Immediate],
         bare: false,
+        atomic_batches: false,
         exact_len: true,
         grows: true,
     };

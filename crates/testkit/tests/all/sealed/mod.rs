@@ -95,6 +95,7 @@ impl Engine for Sealed {
         byte_strings: false,
         durability: &[Durability::Immediate],
         bare: false,
+        atomic_batches: false,
         exact_len: true,
         grows: false,
     };
