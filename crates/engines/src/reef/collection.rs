@@ -7,6 +7,8 @@
 //! there are many of them, the oldest segment is collected for their sake. Empty room counts as
 //! garbage where two segments fit into one.
 
+mod fits;
+
 use core::ops::Range;
 use core::sync::atomic::Ordering;
 
@@ -324,6 +326,9 @@ impl<M: Media> Reef<M> {
 
     /// Moves what is alive in `step` words of a segment, at least; returns whether that was all. A
     /// crash leaves each object in the one place or the other.
+    ///
+    /// # Errors
+    /// [`Error::Full`] if there is no room for all that is alive: nothing was moved then, as a rule.
     pub(super) fn collect(&self, victim: &mut Victim, step: u64) -> Result<bool> {
         let pm = self.pool.access();
         let Sealed { span, seal, fill, .. } = victim.segment;
@@ -335,6 +340,9 @@ impl<M: Media> Reef<M> {
         reader.turn(part);
         if victim.offset == SegmentHead::WORDS as u64 {
             self.runs.wait(victim.stream)?;
+            if !self.has_room_for(victim)? {
+                return Err(Error::Full { needed: span.bytes() });
+            }
         }
         let mut objects = Vec::new();
         // Ends: every object has a length, and some are listed or it is an error.

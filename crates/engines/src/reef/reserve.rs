@@ -30,6 +30,11 @@ pub enum Purpose {
 /// Unit: segments. Source: ours; each stream fills one while it is emptied of others.
 const KEPT: u64 = 2;
 
+/// For how many streams segments are kept back at least.
+///
+/// Source: ours; a process that is killed while it collects leaves one half used.
+const LEAST_STREAMS: u64 = 2;
+
 /// How many of them are as long as the longest object needs: one to remove it, one to move it.
 ///
 /// Unit: segments. Source: ours.
@@ -116,14 +121,73 @@ impl<M: Media> Reef<M> {
                 bytes - span.bytes() >= self.left_to_move() && !is_last
             }
         };
-        let fits = |(_, span): &(usize, &Span)| span.bytes() >= least && may_go(span);
-        let shortest = kept.iter().enumerate().filter(fits).min_by_key(|(_, it)| it.words);
-        let Some((place, _)) = shortest else { return Ok(None) };
-        let (taken, rest) = split(kept.swap_remove(place), least.max(self.segment_bytes()));
-        kept.extend(rest);
+        let taken = self.take_shortest(&mut kept, least, may_go);
         // Whoever looks at what lay here before must see that it changed.
         before_reuse::<M::Sync>();
-        Ok(Some(taken))
+        Ok(taken)
+    }
+
+    /// Takes the shortest of the spans that may go and have `least` bytes; of a long one no more
+    /// than a segment.
+    fn take_shortest(
+        &self,
+        spans: &mut Vec<Span>,
+        least: u64,
+        may_go: impl Fn(&Span) -> bool,
+    ) -> Option<Span> {
+        let fits = |(_, span): &(usize, &Span)| span.bytes() >= least && may_go(span);
+        let (place, _) = spans.iter().enumerate().filter(fits).min_by_key(|(_, it)| it.words)?;
+        let (taken, rest) = split(spans.swap_remove(place), least.max(self.segment_bytes()));
+        spans.extend(rest);
+        Some(taken)
+    }
+
+    /// Returns whether a segment for so many words of objects is kept back, whatever they are.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] after a panic inside.
+    pub(super) fn keeps_segment_for(&self, words: u64) -> Result<bool> {
+        let least = SegmentHead::WORDS as u64 + words;
+        Ok(self.kept.lock()?.iter().any(|span| span.words >= least))
+    }
+
+    /// Returns whether there is room for objects of these lengths, moved in this order behind what
+    /// is left of a segment. Unit: words.
+    ///
+    /// # Errors
+    /// Those of the medium.
+    pub(super) fn fits(&self, mut left: u64, lengths: &[u64], step: Step) -> Result<bool> {
+        let (mut taken, mut kept) = (Vec::new(), None);
+        // As a move takes room: what is kept back only when there is no other.
+        let mut next = |words: u64| -> Result<Option<u64>> {
+            let least = self.whole_units(SegmentHead::WORDS as u64 + words);
+            if kept.is_none() {
+                match self.take_span(least, self.bytes_for(words), step) {
+                    Ok(span) => taken.push(span),
+                    Err(Error::Full { .. }) => kept = Some(self.kept.lock()?.clone()),
+                    Err(error) => return Err(error),
+                }
+            }
+            Ok(match &mut kept {
+                None => taken.last().map(|span| span.words),
+                Some(kept) => self.take_shortest(kept, least, |_| true).map(|span| span.words),
+            })
+        };
+        let mut fits = Ok(true);
+        for words in lengths {
+            if *words > left {
+                match next(*words) {
+                    Ok(Some(span)) => left = span - SegmentHead::WORDS as u64,
+                    none => {
+                        fits = none.map(|_| false);
+                        break;
+                    }
+                }
+            }
+            left -= words;
+        }
+        taken.into_iter().for_each(|span| self.space.give(span));
+        fits
     }
 
     /// Returns how long a segment must be for the longest object, or for one of `words` words;
@@ -265,13 +329,17 @@ impl<M: Media> Reef<M> {
 
     /// Returns how much is kept back. Unit: bytes.
     pub(super) fn kept_bytes(&self) -> u64 {
-        KEPT * self.streams.len() as u64 * self.segment_bytes()
+        self.kept_segments() * self.segment_bytes()
+    }
+
+    fn kept_segments(&self) -> u64 {
+        KEPT * LEAST_STREAMS.max(self.streams.len() as u64)
     }
 
     /// Ensures that enough is kept back, also for an object of `words` words.
     fn keep_back(&self, step: Step, words: u64) -> Result<()> {
         let mut kept = self.kept.lock()?;
-        if kept.len() as u64 > 2 * KEPT * self.streams.len() as u64 {
+        if kept.len() as u64 > 2 * self.kept_segments() {
             // Of a table that was small: long objects need long ones.
             kept.drain(..).for_each(|span| self.space.give(span));
         }

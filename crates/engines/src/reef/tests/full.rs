@@ -9,7 +9,7 @@ use everhash_testkit::session::Session;
 use crate::reef::layout::{Kind, SegmentHead};
 use crate::reef::reserve::Purpose;
 use crate::reef::segments::Object;
-use crate::reef::stream::{Step, Stream};
+use crate::reef::stream::{Sealed, Step, Stream, Victim};
 use crate::reef::{Reef, ReefSettings, ReefTable};
 
 /// Fills a table of words; returns how many pairs fit.
@@ -234,6 +234,101 @@ fn p07_a_full_table_is_emptied_by_processes_that_remove_some_pairs_each() {
         }
         session.table().clear().unwrap();
     }
+}
+
+#[test]
+fn p07_a_process_that_is_killed_while_it_collects_leaves_room_for_the_next_one() {
+    // Fails if less is kept back for a single stream than some of them take, each for a segment
+    // that it fills no further: nothing can be removed then ever again.
+    let settings = ReefSettings { streams: 1, segment_bytes: 256 << 10, ..ReefSettings::tiny() };
+    let medium = Image::new(0, 512 << 10);
+    let mut session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
+    let count = (0..).find(|number| session.table().insert_word(*number, !number).is_err());
+    for _ in 0..3 {
+        session.kill().unwrap();
+        until_a_segment_begins(session.table(), move_one);
+    }
+    session.kill().unwrap();
+    for number in 0..count.unwrap() {
+        let removed = session.table().remove_word(number);
+        assert!(matches!(removed, Ok(true)), "{number} of {count:?}: {removed:?}");
+    }
+}
+
+/// Returns the oldest segment of stream 0, of which nothing is collected yet.
+fn oldest(table: &ReefTable<Image>) -> Victim {
+    let stream = table.streams[0].0.lock().unwrap();
+    let (sequence, segment) = stream.sealed.first_key_value().unwrap();
+    Victim::new(0, (*sequence, *segment), true, 1)
+}
+
+#[test]
+fn p07_nothing_is_moved_of_a_segment_that_finds_no_room() {
+    // Fails if some of it is: that takes of what is kept back, and gives back nothing.
+    let (session, _) = filled_with_units(512 << 10);
+    let table = session.table();
+    until_a_segment_begins(table, move_one);
+    let mut victim = oldest(table);
+    let fill = || table.streams[0].0.lock().unwrap().open.unwrap().fill;
+    let before = (fill(), table.units.garbage(victim.segment.span.start));
+    let mut kept = core::mem::take(&mut *table.kept.lock().unwrap());
+    let refused = table.collect(&mut victim, u64::MAX);
+    assert!(matches!(refused, Err(Error::Full { .. })), "{refused:?}");
+    assert_eq!(before, (fill(), table.units.garbage(victim.segment.span.start)));
+    table.kept.lock().unwrap().extend(kept.pop());
+    assert!(table.collect(&mut victim, u64::MAX).unwrap());
+    table.kept.lock().unwrap().append(&mut kept);
+}
+
+#[test]
+fn what_is_moved_needs_room_for_what_is_alive() {
+    // Fails if a segment of garbage and of tombstones that nothing needs is left for want of room.
+    let (session, count) = filled_with_units(512 << 10);
+    let table = session.table();
+    let victim = oldest(table);
+    let lengths = |victim: &Victim| table.live_lengths(victim).unwrap().unwrap();
+    let all = lengths(&victim);
+    assert_eq!(all.iter().sum::<u64>(), victim.segment.fill - SegmentHead::WORDS as u64);
+    let removed = (0..count).filter(|key| is_of_stream(table, *key)).take(10);
+    removed.for_each(|key| assert!(table.remove_word(key).unwrap()));
+    assert_eq!(lengths(&victim).len(), all.len() - 10);
+    let stream = table.streams[0].0.lock().unwrap();
+    let open = stream.open.unwrap();
+    drop(stream);
+    let begun = Sealed { span: open.span, seal: open.seal, fill: open.fill, ..victim.segment };
+    let pairs = lengths(&Victim { segment: begun, ..victim }).len();
+    let with_tombstones = lengths(&Victim { segment: begun, is_oldest: false, ..victim }).len();
+    assert_eq!(with_tombstones, pairs + 10);
+}
+
+#[test]
+fn what_fits_is_counted_as_it_would_be_taken() {
+    // Fails if a move is begun that does not come to its end, or one that would is not; or if who
+    // asks takes something.
+    let session = with_kept_units(Form::Variable);
+    let table = session.table();
+    let room = table.unit_bytes / 8 - SegmentHead::WORDS as u64;
+    let some = |words: u64, count: u64| vec![words; count as usize];
+    let kept = || {
+        let kept = table.kept.lock().unwrap();
+        kept.iter().map(|span| span.start).collect::<Vec<_>>()
+    };
+    let before = kept();
+    let units = before.len() as u64;
+    let fits = |left, lengths: &[u64]| table.fits(left, lengths, Step::SMALL).unwrap();
+    for (left, words, most) in [(0, room, units), (room, room, units + 1), (0, room / 2, 2 * units)]
+    {
+        assert!(fits(left, &some(words, most)) && !fits(left, &some(words, most + 1)), "{words}");
+    }
+    // Two do not fit where one is more than half.
+    assert!(fits(0, &some(room / 2 + 1, units)) && !fits(0, &some(room / 2 + 1, units + 1)));
+    assert!(!fits(room, &[room + 1]));
+    assert_eq!(kept(), before);
+    let free = table.kept.lock().unwrap().pop().unwrap();
+    table.space.give(free);
+    assert!(fits(0, &some(room, units)) && !fits(0, &some(room, units + 1)));
+    table.kept.lock().unwrap().push(table.space.take(free.bytes(), free.bytes()).unwrap().span);
+    assert!(table.keeps_segment_for(room).unwrap() && !table.keeps_segment_for(room + 1).unwrap());
 }
 
 #[test]
