@@ -328,7 +328,7 @@ impl<M: Media> Reef<M> {
     /// crash leaves each object in the one place or the other.
     ///
     /// # Errors
-    /// [`Error::Full`] if there is no room for all that is alive: nothing was moved then, as a rule.
+    /// [`Error::Full`] if there is no room for all that is alive: as a rule nothing was moved then.
     pub(super) fn collect(&self, victim: &mut Victim, step: u64) -> Result<bool> {
         let pm = self.pool.access();
         let Sealed { span, seal, fill, .. } = victim.segment;

@@ -58,7 +58,7 @@
 //! | operations on many keys | `batches.rs` |
 //! | atomic batches | `groups.rs` |
 //! | batches, commit records | `epochs.rs` |
-//! | collection, tombstones | `collection.rs` |
+//! | collection, tombstones | `collection.rs`, `collection/fits.rs` |
 //! | clearing | `clearing.rs` |
 //! | checkpoints of the directory | `checkpoint.rs`, `recovery/loaded.rs`, `first_touches.rs` |
 //! | recovery | `recovery.rs`, `recovery/found.rs`, `recovery/replay.rs` |

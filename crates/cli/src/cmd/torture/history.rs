@@ -20,6 +20,9 @@ const BATCH_EVERY: u64 = 16;
 /// How many changes a batch has at most.
 const MOST_IN_BATCH: u64 = 32;
 
+/// How long a value is at most, whatever room there is.
+pub const MOST_BYTES: u64 = 100_000;
+
 /// The number of a thread is in the highest byte of an acknowledgement.
 const THREAD_SHIFT: u32 = 56;
 
@@ -40,6 +43,8 @@ pub struct History {
     pub seed: u64,
     pub form: Form,
     pub threads: u64,
+    /// The length of the longest value.
+    pub longest: u64,
 }
 
 /// One write.
@@ -118,12 +123,12 @@ impl History {
             return random.to_le_bytes().to_vec();
         }
         let length = match random >> 16 & 0x3ff {
-            0 => 40_000 + (random >> 32) % 60_000,
+            0 => 40_000 + (random >> 32) % (MOST_BYTES - 40_000),
             1..30 => (random >> 32) % 6_000,
             _ => (random >> 32) % 150,
         };
-        let pattern = random.to_le_bytes();
-        pattern.iter().copied().cycle().take(8 + length as usize).collect()
+        let length = (8 + length).min(self.longest) as usize;
+        random.to_le_bytes().iter().copied().cycle().take(length).collect()
     }
 }
 
@@ -316,7 +321,7 @@ mod tests {
 
     /// Returns a model after `count` writes of one thread, and what a database holds then.
     fn after(count: u64) -> (Model, Vec<Pair>) {
-        let history = History { seed: 3, form: Form::Variable, threads: 1 };
+        let history = History { seed: 3, form: Form::Variable, threads: 1, longest: MOST_BYTES };
         let mut model = Model::new(history, true);
         let mut pairs = HashMap::new();
         for index in 0..count {
@@ -525,7 +530,7 @@ mod tests {
     #[test]
     fn a_history_makes_a_table_grow_and_shrink_and_has_values_of_every_length() {
         // Fails if a promise were looked at with a small table, or with short values alone.
-        let history = History { seed: 3, form: Form::Variable, threads: 2 };
+        let history = History { seed: 3, form: Form::Variable, threads: 2, longest: MOST_BYTES };
         let (mut keys, mut lengths) = (std::collections::HashSet::new(), Vec::new());
         let (mut changes, mut removals) = ([0; 4], [0; 4]);
         for index in 0..4 * PHASE {
@@ -583,7 +588,7 @@ mod tests {
         // Fails if what one thread writes could be lost behind what another does, or if an older
         // value could pass for a newer one.
         for form in [Form::Variable, Form::WORDS] {
-            let history = History { seed: 3, form, threads: 2 };
+            let history = History { seed: 3, form, threads: 2, longest: MOST_BYTES };
             let mut values = HashMap::new();
             let mut owners = HashMap::new();
             for (thread, index) in (0..2).flat_map(|thread| (0..21_000).map(move |i| (thread, i))) {

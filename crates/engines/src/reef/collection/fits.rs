@@ -32,7 +32,7 @@ impl<M: Media> Reef<M> {
 
     /// Returns the lengths of the objects that are alive in a segment, in their order; nothing if
     /// it is damaged. Unit: words.
-    pub(in crate::reef) fn live_lengths(&self, victim: &Victim) -> Result<Option<Vec<u64>>> {
+    pub(crate) fn live_lengths(&self, victim: &Victim) -> Result<Option<Vec<u64>>> {
         let pm = self.pool.access();
         let (start, fill) = (victim.segment.span.start, victim.segment.fill);
         let mut reader = Reader::new(&pm, self.objects, PIECE, []);
