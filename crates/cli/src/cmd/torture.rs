@@ -60,8 +60,8 @@ pub struct Torture {
     /// Setting of the engine, such as one that makes it grow more often; see `everhash engines`
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting, requires = "engine")]
     settings: Vec<(String, u64)>,
-    /// How long a database may become, in bytes: a write that finds no room is refused, and must
-    /// change nothing
+    /// How long a database may become, in bytes; a value is a 64th of it at most. A write that
+    /// finds no room is refused, and must change nothing
     #[arg(long, value_name = "BYTES", value_parser = whole::<u64>(1..=1 << 40))]
     capacity: Option<u64>,
     /// Where the databases are made; by default in the directory for temporary files

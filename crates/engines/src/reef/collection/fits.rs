@@ -31,7 +31,8 @@ impl<M: Media> Reef<M> {
     }
 
     /// Returns the lengths of the objects that are alive in a segment, in their order; nothing if
-    /// it is damaged. Unit: words.
+    /// it is damaged. Tombstones of keys that were put again are among them: to tell, older objects
+    /// would have to be read. Unit: words.
     pub(crate) fn live_lengths(&self, victim: &Victim) -> Result<Option<Vec<u64>>> {
         let pm = self.pool.access();
         let (start, fill) = (victim.segment.span.start, victim.segment.fill);
