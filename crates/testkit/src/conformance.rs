@@ -210,3 +210,18 @@ fn holds(session: &OpenTable, shape: &Shape, pairs: &Pairs) -> Result<(), Failur
     let keys: Vec<Vec<u8>> = pairs.keys().cloned().chain(others).collect();
     session.read_out(pairs, &keys)
 }
+
+/// As [`holds`], and again after the table was closed, or else after its process has ended.
+fn holds_on(
+    session: &mut OpenTable,
+    shape: &Shape,
+    pairs: &Pairs,
+    is_closed: bool,
+) -> Result<(), Failure> {
+    holds(session, shape, pairs)?;
+    match is_closed {
+        true => session.reopen()?,
+        false => session.kill()?,
+    }
+    holds(session, shape, pairs)
+}

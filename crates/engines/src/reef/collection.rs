@@ -159,9 +159,9 @@ impl Survey {
     fn merged(&self, stream: &Stream) -> Option<Victim> {
         let [first, second] = self.emptiest;
         let (moved, victim) = first?;
-        let left = stream.open.map_or(0, |open| open.span.words - open.fill);
         let both = second.map(|(other, _)| SegmentHead::WORDS as u64 + moved + other);
-        let fits = moved <= left || both.is_some_and(|both| both <= victim.segment.span.words);
+        let fits =
+            moved <= stream.left() || both.is_some_and(|both| both <= victim.segment.span.words);
         fits.then_some(victim)
     }
 }

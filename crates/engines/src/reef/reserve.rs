@@ -156,38 +156,43 @@ impl<M: Media> Reef<M> {
     ///
     /// # Errors
     /// Those of the medium.
-    pub(super) fn fits(&self, mut left: u64, lengths: &[u64], step: Step) -> Result<bool> {
-        let (mut taken, mut kept) = (Vec::new(), None);
+    pub(super) fn fits(&self, left: u64, lengths: &[u64], step: Step) -> Result<bool> {
+        let mut taken = Vec::new();
+        let fits = self.lay_out(left, lengths, step, &mut taken);
+        taken.into_iter().for_each(|span| self.space.give(span));
+        fits
+    }
+
+    /// As [`Reef::fits`]; leaves the free room that this needs in `taken`.
+    fn lay_out(
+        &self,
+        mut left: u64,
+        lengths: &[u64],
+        step: Step,
+        taken: &mut Vec<Span>,
+    ) -> Result<bool> {
         // As a move takes room: what is kept back only when there is no other.
-        let mut next = |words: u64| -> Result<Option<u64>> {
-            let least = self.whole_units(SegmentHead::WORDS as u64 + words);
-            if kept.is_none() {
-                match self.take_span(least, self.bytes_for(words), step) {
-                    Ok(span) => taken.push(span),
-                    Err(Error::Full { .. }) => kept = Some(self.kept.lock()?.clone()),
-                    Err(error) => return Err(error),
-                }
-            }
-            Ok(match &mut kept {
-                None => taken.last().map(|span| span.words),
-                Some(kept) => self.take_shortest(kept, least, |_| true).map(|span| span.words),
-            })
-        };
-        let mut fits = Ok(true);
+        let mut kept: Option<Vec<Span>> = None;
         for words in lengths {
             if *words > left {
-                match next(*words) {
-                    Ok(Some(span)) => left = span - SegmentHead::WORDS as u64,
-                    none => {
-                        fits = none.map(|_| false);
-                        break;
+                let least = self.whole_units(SegmentHead::WORDS as u64 + words);
+                if kept.is_none() {
+                    match self.take_span(least, self.bytes_for(*words), step) {
+                        Ok(span) => taken.push(span),
+                        Err(Error::Full { .. }) => kept = Some(self.kept.lock()?.clone()),
+                        Err(error) => return Err(error),
                     }
                 }
+                let span = match &mut kept {
+                    None => taken.last().copied(),
+                    Some(kept) => self.take_shortest(kept, least, |_| true),
+                };
+                let Some(span) = span else { return Ok(false) };
+                left = span.words - SegmentHead::WORDS as u64;
             }
             left -= words;
         }
-        taken.into_iter().for_each(|span| self.space.give(span));
-        fits
+        Ok(true)
     }
 
     /// Returns how long a segment must be for the longest object, or for one of `words` words;

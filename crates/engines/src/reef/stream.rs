@@ -207,6 +207,11 @@ impl Stream {
         }
     }
 
+    /// Returns how much room the newest segment has left. Unit: words.
+    pub fn left(&self) -> u64 {
+        self.open.map_or(0, |open| open.span.words - open.fill)
+    }
+
     /// Returns what was written since the table was opened, but what collecting has moved. Unit:
     /// bytes.
     pub fn written(&self) -> u64 {

@@ -3,7 +3,7 @@
 use everhash_index::{Change, Design, Form};
 use everhash_pmem::Image;
 
-use super::{holds, load, roomy};
+use super::{holds, holds_on, load, roomy};
 use crate::Failure;
 use crate::failure::ensure;
 use crate::model::Pairs;
@@ -246,12 +246,7 @@ pub(super) fn bare_forms_believe_their_caller(
             }
             pairs.insert(key, value);
         }
-        holds(&session, &shape, &pairs)?;
-        match round % 2 {
-            0 => session.reopen()?,
-            _ => session.kill()?,
-        }
-        holds(&session, &shape, &pairs)?;
+        holds_on(&mut session, &shape, &pairs, round % 2 == 0)?;
     }
     Ok(())
 }
@@ -286,12 +281,7 @@ pub(super) fn atomic_batches_do_their_writes_in_order(
                 None => pairs.remove(&key),
             };
         }
-        holds(&session, &shape, &pairs)?;
-        match round % 2 {
-            0 => session.reopen()?,
-            _ => session.kill()?,
-        }
-        holds(&session, &shape, &pairs)?;
+        holds_on(&mut session, &shape, &pairs, round % 2 == 0)?;
     }
     Ok(())
 }

@@ -189,7 +189,7 @@ impl Model {
             if interrupted.is_some_and(|writes| writes[thread as usize] == index)
                 || matches!(write, Write::Batch(_)) && !self.atomic_batches
             {
-                self.doubt(write);
+                self.doubt(&write);
             }
             return Ok(Said::Refused);
         }
@@ -214,14 +214,9 @@ impl Model {
 
     /// Takes note of a write that was refused, and that may have been done all the same: by an
     /// earlier process, or in part.
-    fn doubt(&mut self, write: Write) {
-        let changes = match write {
-            Write::Single(change) => vec![change],
-            Write::Batch(changes) => changes,
-            Write::Clear => vec![],
-        };
-        for Change { key, value } in changes {
-            self.doubts.entry(key).or_default().push(value);
+    fn doubt(&mut self, write: &Write) {
+        for Change { key, value } in write.changes() {
+            self.doubts.entry(key.clone()).or_default().push(value.clone());
         }
     }
 

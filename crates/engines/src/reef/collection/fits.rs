@@ -16,7 +16,7 @@ impl<M: Media> Reef<M> {
     pub(super) fn has_room_for(&self, victim: &Victim) -> Result<bool> {
         let (left, step) = {
             let stream = self.streams[victim.stream].0.lock()?;
-            (stream.open.map_or(0, |open| open.span.words - open.fill), self.step(&stream))
+            (stream.left(), self.step(&stream))
         };
         let gone = SegmentHead::WORDS as u64 + self.units.garbage(victim.segment.span.start);
         let live = victim.segment.fill.saturating_sub(gone);

@@ -55,7 +55,12 @@ fn a_full_table_removes_every_pair_and_takes_as_many_again() {
 
 /// Fills a table of words whose segments are one unit long, of hundreds.
 fn filled_with_units(bytes: u64) -> (Session<Reef>, u64) {
-    let settings = ReefSettings { segment_bytes: 256 << 10, ..ReefSettings::tiny() };
+    filled_streams(ReefSettings::tiny().streams, bytes)
+}
+
+/// As [`filled_with_units`], with so many streams.
+fn filled_streams(streams: u64, bytes: u64) -> (Session<Reef>, u64) {
+    let settings = ReefSettings { streams, segment_bytes: 256 << 10, ..ReefSettings::tiny() };
     let medium = Image::new(0, bytes);
     let session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
     let refused = (0..).find(|number| session.table().insert_word(*number, !number).is_err());
@@ -240,18 +245,15 @@ fn p07_a_full_table_is_emptied_by_processes_that_remove_some_pairs_each() {
 fn p07_a_process_that_is_killed_while_it_collects_leaves_room_for_the_next_one() {
     // Fails if less is kept back for a single stream than some of them take, each for a segment
     // that it fills no further: nothing can be removed then ever again.
-    let settings = ReefSettings { streams: 1, segment_bytes: 256 << 10, ..ReefSettings::tiny() };
-    let medium = Image::new(0, 512 << 10);
-    let mut session = Session::<Reef>::create(medium, Form::WORDS, &settings).unwrap();
-    let count = (0..).find(|number| session.table().insert_word(*number, !number).is_err());
+    let (mut session, count) = filled_streams(1, 512 << 10);
     for _ in 0..3 {
         session.kill().unwrap();
         until_a_segment_begins(session.table(), move_one);
     }
     session.kill().unwrap();
-    for number in 0..count.unwrap() {
+    for number in 0..count {
         let removed = session.table().remove_word(number);
-        assert!(matches!(removed, Ok(true)), "{number} of {count:?}: {removed:?}");
+        assert!(matches!(removed, Ok(true)), "{number} of {count}: {removed:?}");
     }
 }
 
@@ -659,8 +661,7 @@ fn a_long_object_that_could_not_be_moved_is_refused() {
     let (table, value) = (session.table(), [9; 6000]);
     let has_room = |_: &u32| {
         let stream = table.streams[table.shard(table.hash(KEY)).1].0.lock().unwrap();
-        let left = stream.open.map_or(0, |open| open.span.words - open.fill);
-        left > 1000 && table.used.load(Relaxed) > 1 << 20
+        stream.left() > 1000 && table.used.load(Relaxed) > 1 << 20
     };
     let mut keys =
         (0u32..).inspect(|key| assert!(table.insert(&key.to_le_bytes(), &[7; 40]).unwrap()));
