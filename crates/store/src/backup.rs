@@ -132,13 +132,11 @@ impl<'p> NewCopy<'p> {
         Ok(())
     }
 
-    /// Adds the header of the catalogue if the pairs that were added need one.
-    pub(crate) fn add_header(&mut self, traces: &Traces) {
+    /// Adds the records of the catalogue that the pairs that were added need, and lack.
+    pub(crate) fn add_missing(&mut self, traces: &Traces) {
         let table = &*self.new.table;
-        let added = traces.missing_header(table).and_then(|header| match header {
-            Some((key, value)) => table.put(&key, &value).map(drop),
-            None => Ok(()),
-        });
+        let put = |(key, value): (Vec<u8>, Vec<u8>)| table.put(&key, &value).map(drop);
+        let added = traces.missing(table).and_then(|records| records.into_iter().try_for_each(put));
         if let Err(error) = added {
             self.failure.get_or_insert(error);
         }
@@ -183,7 +181,7 @@ mod tests {
             let add = |n| table.insert(format!("{length} {n}").as_bytes(), &value);
             assert!((0..1_000).filter(|n| add(*n).is_err()).count() > 500);
         }
-        copy.add_header(&traces);
+        copy.add_missing(&traces);
         let error = copy.finish().unwrap_err();
         assert!(error.is_full() && !target.exists(), "{error}");
     }

@@ -84,7 +84,8 @@ impl Db {
     /// What was replaced or removed is not copied, as far as that can be known. With `reef` and
     /// `tiered`, older pairs of a key stay in the file for a while, and one of them is copied if
     /// the newest one, or what removed the key, is damaged beyond recognition. With `elimda`, that
-    /// happens if a file that was not closed has lost a part that now reads as zeros.
+    /// happens if a file that was not closed has lost a part that now reads as zeros. A table that
+    /// was dropped, and of which pairs are left, is there again.
     ///
     /// # Errors
     /// [`Error::File`] if not even the header or the root can be read, and those of [`Db::backup`].
@@ -124,7 +125,7 @@ impl Db {
         let read = engine.design.salvage(&file, machine::boot(), &mut add, &mut note);
         read.map_err(|error| Error::of(path, error))?;
         if has_tables {
-            copy.add_header(&traces);
+            copy.add_missing(&traces);
         }
         Ok(Salvaged { items: copy.finish()?, ..salvaged.into_inner() })
     }

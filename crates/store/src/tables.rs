@@ -14,7 +14,7 @@ use everhash_index::{Cursor, Table, Upkeep};
 
 pub(crate) use catalogue::Space;
 pub(crate) use catalogue::Traces;
-use catalogue::{Catalogue, MAX_NAME_BYTES, Record};
+use catalogue::{Catalogue, MAX_NAME_BYTES, Record, flag, flag_key};
 pub(crate) use counts::BatchCount;
 use counts::{Count, Counts};
 use purge::{Outcome, Purge, Round};
@@ -125,8 +125,10 @@ impl Tables {
             core.sync()?;
             catalogue.reserved(&reservation);
         }
-        let (space, record) = catalogue.prepare(name, self.id, ends);
-        let (is_made, put) = put_or_ask(core, &record);
+        let (space, (page, list)) = catalogue.prepare(name, self.id, ends);
+        let flag = flag(space.number);
+        put(core, &flag)?;
+        let (is_made, put) = write_or_ask(core, &page, Some(&list));
         if is_made {
             self.counts.made(&space);
             catalogue.made(&space);
@@ -134,6 +136,9 @@ impl Tables {
                 self.sweep.want(true);
                 core.maintenance.wake_if_asleep();
             }
+        } else {
+            // A flag that stays is in nobody's way: its number is not given again.
+            let _ = write(core, &flag.0, None);
         }
         put.map(|()| (space, true))
     }
@@ -141,9 +146,9 @@ impl Tables {
     fn drop_table(&self, core: &Core, name: &str) -> Result<bool> {
         let mut catalogue = self.catalogue();
         let Some(space) = catalogue.find(name).cloned() else { return Ok(false) };
-        let (is_dropped, put) = put_or_ask(core, &catalogue.without(&space));
+        let (is_dropped, removed) = write_or_ask(core, &flag_key(space.number), None);
         if !is_dropped {
-            return put.map(|()| false);
+            return removed.map(|()| false);
         }
         catalogue.was_dropped(&space);
         self.sweep.want(catalogue.has_ending());
@@ -151,9 +156,9 @@ impl Tables {
         // A write that saw the table alive has ended before its pairs are removed.
         drop(core.shut());
         self.purge.add(&[space.number]);
-        // The put has woken it, perhaps before there was anything to do.
+        // The removal has woken it, perhaps before there was anything to do.
         core.maintenance.wake_if_asleep();
-        put.map(|()| true)
+        removed.map(|()| true)
     }
 }
 
@@ -189,20 +194,28 @@ fn purge_some(core: &Core, round: &mut Round, cursor: Cursor, budget: u32) -> Re
 }
 
 fn put(core: &Core, (key, value): &Record) -> Result<()> {
-    core.write_own(|save| save(key), |table| table.put(key, value)).map(drop)
+    write(core, key, Some(value))
 }
 
-/// Puts a record of the catalogue; returns whether the file has it, and the failure of the put.
+/// Puts a record of the catalogue, or removes it.
+fn write(core: &Core, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+    let write = |table: &dyn Table| match value {
+        Some(value) => table.put(key, value),
+        None => table.remove(key),
+    };
+    core.write_own(|save| save(key), write).map(drop)
+}
+
+/// As [`write`]; returns whether the file is so now, and the failure of the write.
 ///
 /// An engine can fail after it has stored a pair, so that the file is asked. If that is impossible
 /// the handle stops: with a table in memory that the file has not, every pair that is put there
 /// would be lost by the next open.
-fn put_or_ask(core: &Core, record: &Record) -> (bool, Result<()>) {
-    let Err(failure) = put(core, record) else { return (true, Ok(())) };
-    let (key, value) = record;
+fn write_or_ask(core: &Core, key: &[u8], value: Option<&[u8]>) -> (bool, Result<()>) {
+    let Err(failure) = write(core, key, value) else { return (true, Ok(())) };
     let mut found = Vec::new();
     match core.read(|table| table.get(key, &mut found)) {
-        Ok(is_there) => (is_there && found == *value, Err(failure)),
+        Ok(is_there) => (is_there.then_some(&found[..]) == value, Err(failure)),
         Err(error) => {
             // A damaged catalogue says nothing, and lets nobody open the file.
             if !error.is_damage() {
@@ -318,10 +331,10 @@ impl Db {
 
     /// Drops a table and all its pairs; returns whether there was one.
     ///
-    /// Takes O(1), however many pairs there are. They are gone at once; their
-    /// storage is given back to the database by and by, by its maintenance or [`Db::maintain`],
-    /// which reads all pairs of the file for that once. Handles to the table fail with
-    /// [`Error::NoTable`] from here on.
+    /// Takes O(1), however many pairs there are, and no room, so that it works on a full disk, too.
+    /// The pairs are gone at once; their storage is given back to the database by and by, by its
+    /// maintenance or [`Db::maintain`], which reads all pairs of the file for that once. Handles to
+    /// the table fail with [`Error::NoTable`] from here on.
     ///
     /// # Errors
     /// [`Error::NoTables`] if pairs have a fixed form, and see [`Db`]. The table is then there with

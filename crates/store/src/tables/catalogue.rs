@@ -1,9 +1,11 @@
 //! The catalogue: which tables there are, in records of the database itself.
 //!
-//! A page is one record that lists up to 32 tables, so that making or dropping a table is one put,
-//! which a crash leaves done or not done. The header says which numbers and pages may be in use; it
-//! is synced before the first of them is. So no number is given twice, whatever power loss takes
-//! back: a new table never finds pairs of an old one.
+//! A page is one record that lists up to 32 tables, and each table has a flag, a record of its own:
+//! it is there while both are. Making a table puts its flag and then the page; dropping one removes
+//! the flag, for which there is room on a full disk, too. A crash leaves either done or not done.
+//! The header says which numbers and pages may be in use; it is synced before the first of them is.
+//! So no number is given twice, whatever power loss takes back: a new table never finds pairs of an
+//! old one.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -29,6 +31,10 @@ const MAX_PAGES: u64 = 1 << 20;
 
 /// The most tables there may be.
 const MAX_TABLES: u64 = MAX_PAGES * PAGE_TABLES as u64;
+
+/// The third word of the header. Source: ours; 1 would be catalogues without flags, whose header
+/// had two words.
+const FORMAT: u64 = 2;
 
 /// The longest name of a table. Unit: bytes. Source: ours; its length is one byte.
 pub(crate) const MAX_NAME_BYTES: usize = 255;
@@ -82,7 +88,8 @@ impl Entry {
 /// A record that is to be put.
 pub(crate) type Record = (Vec<u8>, Vec<u8>);
 
-/// What the header says: numbers and pages that are in use, or were given, lie below these.
+/// What the header says beside [`FORMAT`]: numbers and pages that are in use, or were given, lie
+/// below these.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Reservation {
     numbers: u64,
@@ -92,7 +99,7 @@ pub(crate) struct Reservation {
 impl Reservation {
     /// Returns the header.
     pub(crate) fn header(&self) -> Record {
-        (header_key(), [self.numbers.to_le_bytes(), self.pages.to_le_bytes()].concat())
+        (header_key(), [self.numbers, self.pages, FORMAT].map(u64::to_le_bytes).concat())
     }
 
     /// Reads the header of a file, if it has one.
@@ -105,13 +112,23 @@ impl Reservation {
     }
 
     fn parse(record: &[u8]) -> Result<Reservation> {
-        let words = record.split_first_chunk().zip(record.last_chunk());
-        let ((first, _), last) = words.filter(|_| record.len() == 16).ok_or(DAMAGED)?;
-        let (numbers, pages) = (u64::from_le_bytes(*first), u64::from_le_bytes(*last));
-        if !(prefix::FIRST..=prefix::END).contains(&numbers) || pages > MAX_PAGES {
-            return Err(DAMAGED);
+        let (words, rest) = record.as_chunks();
+        let words: Vec<_> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        match words[..] {
+            [_, _] if rest.is_empty() => {
+                let what = "a catalogue of tables that an earlier version of this program wrote; \
+                            export the pairs with that one, and import them with this one";
+                Err(Error::Unsupported { what: what.into() })
+            }
+            [numbers, pages, FORMAT]
+                if rest.is_empty()
+                    && (prefix::FIRST..=prefix::END).contains(&numbers)
+                    && pages <= MAX_PAGES =>
+            {
+                Ok(Reservation { numbers, pages })
+            }
+            _ => Err(DAMAGED),
         }
-        Ok(Reservation { numbers, pages })
     }
 }
 
@@ -145,10 +162,15 @@ impl Catalogue {
         for page in 0..pages as usize {
             record.clear();
             let found = table.get(&page_key(page), &mut record)?;
-            let entries = if found { parse(&record, page, database)? } else { Vec::new() };
+            let mut entries = if found { parse(&record, page, database)? } else { Vec::new() };
             // A number beyond those that were reserved would be given to another table as well.
             if !entries.iter().all(|entry| entry.is_below(numbers)) {
                 return Err(DAMAGED);
+            }
+            for entry in entries.iter_mut().filter(|entry| entry.table.is_some()) {
+                if !table.contains(&flag_key(entry.number))? {
+                    entry.table = None;
+                }
             }
             catalogue.pages.push(entries);
         }
@@ -221,8 +243,8 @@ impl Catalogue {
         self.ending_count > 0
     }
 
-    /// Prepares a new table, whose pairs have expiry times or not, and returns it with the record
-    /// that makes it.
+    /// Prepares a new table, whose pairs have expiry times or not, and returns it with the page
+    /// that lists it.
     pub(crate) fn prepare(
         &mut self,
         name: &str,
@@ -241,7 +263,7 @@ impl Catalogue {
         (space, (page_key(page), print(&entries)))
     }
 
-    /// Notes that the record of a new table was put.
+    /// Notes that the flag of a new table and its page were put.
     pub(crate) fn made(&mut self, space: &Arc<Space>) {
         let entry = Entry { number: space.number, table: Some(Arc::clone(space)) };
         self.pages[space.page].push(entry);
@@ -249,18 +271,7 @@ impl Catalogue {
         self.ending_count += usize::from(space.ends());
     }
 
-    /// Returns the record that drops a table.
-    pub(crate) fn without(&self, space: &Space) -> Record {
-        let mut entries = self.pages[space.page].clone();
-        for entry in &mut entries {
-            if entry.number == space.number {
-                entry.table = None;
-            }
-        }
-        (page_key(space.page), print(&entries))
-    }
-
-    /// Notes that the record that drops a table was put.
+    /// Notes that the flag of a table was removed.
     pub(crate) fn was_dropped(&mut self, space: &Space) {
         for entry in &mut self.pages[space.page] {
             if entry.number == space.number {
@@ -292,11 +303,13 @@ impl Catalogue {
     }
 }
 
-/// What records of a file say of its tables, when its header may be lost or an old one.
+/// What records of a file say of its tables, when its header and flags may be lost or old ones.
 #[derive(Debug, Default)]
 pub(crate) struct Traces {
     /// Numbers and pages that are in use lie below these.
     seen: Reservation,
+    /// The numbers of the tables that pages list by their names.
+    named: Vec<u64>,
 }
 
 impl Traces {
@@ -308,14 +321,21 @@ impl Traces {
         match prefix::split(stored) {
             Some((number, _)) if number >= prefix::FIRST => self.number(number),
             Some((prefix::CATALOGUE, [])) => drop(Reservation::parse(value)?),
-            Some((prefix::CATALOGUE, page)) => {
-                let page = page.try_into().map(u64::from_be_bytes).map_err(|_| DAMAGED)?;
+            Some((prefix::CATALOGUE, behind)) => {
+                if let Some(number) = flagged(behind) {
+                    self.number(number);
+                    return Ok(());
+                }
+                let page = behind.try_into().map(u64::from_be_bytes).map_err(|_| DAMAGED)?;
                 let entries = parse(value, page as usize, 0)?;
                 if page >= MAX_PAGES || !entries.iter().all(|it| it.is_below(prefix::END)) {
                     return Err(DAMAGED);
                 }
                 self.seen.pages = self.seen.pages.max(page + 1);
-                entries.iter().for_each(|entry| self.number(entry.number));
+                for entry in entries {
+                    self.number(entry.number);
+                    self.named.extend(entry.table.map(|space| space.number));
+                }
             }
             _ => {}
         }
@@ -326,10 +346,12 @@ impl Traces {
         self.seen.numbers = self.seen.numbers.max((number & !prefix::ENDING) + 1);
     }
 
-    /// Returns the header that a file with these records lacks, if it does.
-    pub(crate) fn missing_header(&self, table: &dyn Table) -> Result<Option<Record>> {
+    /// Returns the records that a file with these lacks: its header, and the flags of tables that
+    /// it lists. A table that was dropped, and is listed until its pairs are gone, gets one, too.
+    pub(crate) fn missing(&self, table: &dyn Table) -> Result<Vec<Record>> {
+        let mut missing = Vec::new();
         if self.seen == Reservation::default() {
-            return Ok(None);
+            return Ok(missing);
         }
         let found = Reservation::of(table)?.unwrap_or_default();
         let needed = Reservation {
@@ -337,7 +359,15 @@ impl Traces {
             // One at least: it says that there were tables.
             pages: found.pages.max(self.seen.pages.next_multiple_of(PAGES)).max(PAGES),
         };
-        Ok((needed != found).then(|| needed.header()))
+        if needed != found {
+            missing.push(needed.header());
+        }
+        for number in &self.named {
+            if !table.contains(&flag_key(*number))? {
+                missing.push(flag(*number));
+            }
+        }
+        Ok(missing)
     }
 }
 
@@ -350,6 +380,23 @@ fn header_key() -> Vec<u8> {
 
 fn page_key(page: usize) -> Vec<u8> {
     [prefix::of(prefix::CATALOGUE), (page as u64).to_be_bytes()].concat()
+}
+
+/// Returns the key of a table's flag: its prefix, behind that of the catalogue. No page has such a
+/// number.
+pub(crate) fn flag_key(number: u64) -> Vec<u8> {
+    prefix::joined(prefix::CATALOGUE, &prefix::of(number))
+}
+
+/// Returns the number of the table of a flag, by what lies behind the catalogue's prefix.
+fn flagged(behind: &[u8]) -> Option<u64> {
+    let (number, rest) = prefix::split(behind)?;
+    (number >= prefix::FIRST && rest.is_empty()).then_some(number)
+}
+
+/// Returns the flag of a table.
+pub(crate) fn flag(number: u64) -> Record {
+    (flag_key(number), Vec::new())
 }
 
 /// A table is its number, the length of its name, and its name; a dropped one has none.
@@ -430,7 +477,7 @@ mod tests {
         db.core().write_own(|_| Ok(()), |table| table.put(&key, &header)).unwrap();
         let mut traces = Traces::default();
         traces.note(&prefix::joined(20, b"key"), b"value").unwrap();
-        assert_eq!(db.core().read(|table| traces.missing_header(table)).unwrap(), None);
+        assert_eq!(db.core().read(|table| traces.missing(table)).unwrap(), []);
     }
 
     #[test]
@@ -440,11 +487,21 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let db = crate::Db::create(directory.path().join("pairs.ehdb")).unwrap();
         let mut traces = Traces::default();
-        let header = |traces: &Traces| db.core().read(|table| traces.missing_header(table));
+        let missing = |traces: &Traces| db.core().read(|table| traces.missing(table));
         traces.note(b"key", b"value").unwrap();
-        assert_eq!(header(&traces).unwrap(), None);
+        assert_eq!(missing(&traces).unwrap(), []);
         traces.note(&prefix::joined(20, b"key"), b"value").unwrap();
         let needed = Reservation { numbers: 21, pages: PAGES };
-        assert_eq!(header(&traces).unwrap(), Some(needed.header()));
+        assert_eq!(missing(&traces).unwrap(), [needed.header()]);
+    }
+
+    #[test]
+    fn a_flag_says_that_its_number_was_given() {
+        // Fails if a salvage in which a table left its flag and nothing else gave its number again,
+        // or took the flag for a page.
+        let mut traces = Traces::default();
+        traces.note(&flag_key(prefix::ENDING | 20), b"").unwrap();
+        assert_eq!(traces.seen, Reservation { numbers: 21, pages: 0 });
+        assert!(traces.note(&flag_key(prefix::FIRST - 1), b"").is_err());
     }
 }

@@ -47,8 +47,9 @@ pub(crate) struct Faults {
     pub(crate) after_scan: Mutex<Option<(Vec<u8>, Vec<u8>)>>,
     /// Whether a scan shows each pair twice, as one beside growth may.
     pub(crate) scans_twice: AtomicBool,
-    /// What the next put meets, and whether it stores its pair before.
-    pub(crate) put: Mutex<Option<(bool, Error)>>,
+    /// What the next puts and removals meet, one after the other, and whether they are done
+    /// before; `None`: nothing.
+    pub(crate) writes: Mutex<VecDeque<Option<(bool, Error)>>>,
     /// What the next look-up meets.
     pub(crate) get: Mutex<Option<Error>>,
     /// What the next scans meet, one after the other; `None`: nothing.
@@ -79,7 +80,7 @@ impl Faults {
             events,
             after_scan,
             scans_twice,
-            put: Mutex::default(),
+            writes: Mutex::default(),
             get: Mutex::default(),
             scans,
             scan_ends: Mutex::default(),
@@ -98,6 +99,21 @@ impl Faults {
                 Err(why())
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Lets the next put or removal that is to meet nothing fail, after it was done or before.
+    pub(crate) fn fail_write(&self, is_done: bool, error: Error) {
+        self.writes.lock().unwrap().push_back(Some((is_done, error)));
+    }
+
+    /// Does a put or a removal, or what it is to meet.
+    fn write(&self, write: impl FnOnce() -> Result<bool>) -> Result<bool> {
+        let meets = self.writes.lock().unwrap().pop_front().flatten();
+        match meets {
+            Some((true, error)) => write().and(Err(error)),
+            Some((false, error)) => Err(error),
+            None => write(),
         }
     }
 
@@ -150,11 +166,7 @@ impl Table for Faulty {
     }
     fn put(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         self.faults.note(Event::Put(key.to_vec()));
-        match self.faults.put.lock().unwrap().take() {
-            Some((true, error)) => self.table.put(key, value).and(Err(error)),
-            Some((false, error)) => Err(error),
-            None => self.table.put(key, value),
-        }
+        self.faults.write(|| self.table.put(key, value))
     }
     fn update(&self, key: &[u8], value: &[u8]) -> Result<bool> {
         self.table.update(key, value)
@@ -179,7 +191,7 @@ impl Table for Faulty {
     fn remove(&self, key: &[u8]) -> Result<bool> {
         self.faults.note(Event::Remove);
         self.faults.remove(key)?;
-        self.table.remove(key)
+        self.faults.write(|| self.table.remove(key))
     }
     fn contains(&self, key: &[u8]) -> Result<bool> {
         self.table.contains(key)
