@@ -100,8 +100,12 @@ impl Tables {
         if matches!(round.outcome(), Outcome::Gone) {
             let mut catalogue = self.catalogue();
             for (page, record) in catalogue.without_dropped(&round.numbers) {
-                put(core, &record)?;
-                catalogue.forget(page, &round.numbers);
+                match put(core, &record) {
+                    Ok(()) => catalogue.forget(page, &round.numbers),
+                    // Until a later round it is listed, which is all that is lost.
+                    Err(error) if error.is_full() => round.left(&error),
+                    Err(error) => return Err(error),
+                }
             }
         }
         if let Some(round) = under_way.take() {

@@ -32,10 +32,11 @@ const KILLS_BETWEEN: u64 = 4;
 /// A process writes to a database and says of each write that it returned. It is killed at a random
 /// moment: while it makes or recovers the database, writes, grows or collects. The next process
 /// goes on where it stopped, and every few kills the database is checked and compared, pair by
-/// pair, with what the processes said. In the end all is removed; no removal may be refused,
-/// however little room there is. Engines, forms, durabilities and one or two threads take turns.
-/// The last line has the figures; the status is 1 if anything was lost, came back or could not be
-/// removed, and the database stays.
+/// pair, with what the processes said. Where pairs are byte strings, some lie in named tables,
+/// which are dropped and made again. In the end all is removed; no removal and no drop may be
+/// refused, however little room there is. Engines, forms, durabilities and one or two threads take
+/// turns. The last line has the figures; the status is 1 if anything was lost, came back or could
+/// not be removed, and the database stays.
 #[derive(Debug, Args)]
 pub struct Torture {
     /// The engine; by default each in turn
@@ -266,6 +267,14 @@ impl Torture {
     }
 }
 
+/// Returns the names of the tables of a database.
+fn tables(db: &Db) -> Outcome<Vec<String>> {
+    match db.info().form {
+        Form::Variable => db.tables().map_err(Failure::answer),
+        Form::Fixed { .. } => Ok(Vec::new()),
+    }
+}
+
 /// Reads a form that the writers know.
 fn written_form(text: &str) -> Result<Form, String> {
     let form = form(text)?;
@@ -367,13 +376,14 @@ impl Victim<'_> {
         self.model.compare(pairs).map_err(|what| self.broken(&what))
     }
 
-    /// Opens the database and removes all that it holds, by two threads: nothing may be there then,
-    /// and no removal may be refused, however full the database was.
+    /// Opens the database and removes all that it holds, by two threads, and drops its tables:
+    /// nothing may be there then, and nothing may be refused, however full the database was.
     fn empty(&self) -> Outcome {
         let db = self.open()?;
         let keys: Vec<_> = self.pairs(&db)?.into_keys().collect();
+        let remove = |key: &Vec<u8>| writer::remove(&db, self.model.table(key).as_deref(), key);
         let remove = |keys: &[Vec<u8>]| {
-            keys.iter().enumerate().try_for_each(|(removed, key)| match db.remove(key) {
+            keys.iter().enumerate().try_for_each(|(removed, key)| match remove(key) {
                 Ok(true) => Ok(()),
                 Ok(false) => Err("a pair that is there could not be removed".into()),
                 Err(error) => Err(format!("after {removed} removals in a row one failed: {error}")),
@@ -388,6 +398,9 @@ impl Victim<'_> {
         if !self.pairs(&db)?.is_empty() {
             return Err(self.broken("pairs are there after all were removed"));
         }
+        for name in tables(&db)? {
+            db.drop_table(&name).map_err(Failure::answer)?;
+        }
         db.check().map_err(Failure::answer)?;
         db.close().map_err(Failure::answer)
     }
@@ -398,12 +411,35 @@ impl Victim<'_> {
         options.open(&self.path).map_err(Failure::answer)
     }
 
+    /// Returns the pairs of all tables. There may be none but those that threads write into.
     fn pairs(&self, db: &Db) -> Outcome<HashMap<Vec<u8>, Vec<u8>>> {
+        let mut all = self.pairs_of(db)?;
+        let history = self.model.history();
+        let own: Vec<_> = (0..)
+            .zip(self.model.next())
+            .map(|(thread, index)| history.table(thread, *index))
+            .collect();
+        for name in tables(db)? {
+            if !own.contains(&name) {
+                return Err(self.broken(&format!("table {name} is there, which was dropped")));
+            }
+            all.extend(self.pairs_of(&db.table(&name).map_err(Failure::answer)?)?);
+        }
+        Ok(all)
+    }
+
+    /// Returns the pairs of one table, in which no others may lie.
+    fn pairs_of(&self, table: &Db) -> Outcome<HashMap<Vec<u8>, Vec<u8>>> {
         let mut pairs = Vec::new();
-        db.scan(|key, value| pairs.push((key.to_vec(), value.to_vec())))
+        table
+            .scan(|key, value| pairs.push((key.to_vec(), value.to_vec())))
             .map_err(Failure::answer)?;
-        let count = db.len().map_err(Failure::answer)?;
-        history::distinct(pairs, count).map_err(|what| self.broken(&what))
+        let count = table.len().map_err(Failure::answer)?;
+        let pairs = history::distinct(pairs, count).map_err(|what| self.broken(&what))?;
+        match pairs.keys().all(|key| self.model.table(key).as_deref() == table.table_name()) {
+            true => Ok(pairs),
+            false => Err(self.broken("a key lies in a table into which it was not put")),
+        }
     }
 
     fn broken(&self, what: &str) -> Failure {
@@ -536,7 +572,7 @@ mod tests {
         let db = options.open(&victim.path).unwrap();
         let history = victim.model.history();
         for index in 0..300 {
-            writer::write(&db, history.write(0, index)).unwrap();
+            writer::write(&db, &history, (0, index)).unwrap();
             victim.model.acknowledge(history::acknowledgement(0, index, Said::Done)).unwrap();
         }
         db.close().unwrap();
@@ -547,6 +583,38 @@ mod tests {
         }
         let finding = format!("{:?}", victim.compare(&mut figures).unwrap_err());
         assert!(finding.contains("status: 1") && finding.contains("reef, 8/8, "), "{finding}");
+    }
+
+    #[test]
+    fn a_key_in_another_table_and_a_table_that_came_back_are_findings() {
+        // Fails if a database could mix up its tables, or forget a drop where the table is empty.
+        let folder = tempfile::tempdir().unwrap();
+        let parent = torture(&["--engine", "reef", "--form", "variable"]);
+        let victims = parent.victims(engine("reef").unwrap(), folder.path());
+        let victim = &victims[0];
+        let own = victim.model.history().table(0, 0);
+        let finding = |key: &str, name: Option<&str>| {
+            let db = victim.open().unwrap();
+            let table = name.map_or(db.clone(), |name| db.table_or_create(name).unwrap());
+            table.put(key, "value").unwrap();
+            let with_it = victim.pairs(&db).map(|pairs| pairs.len());
+            table.remove(key).unwrap();
+            let without = victim.pairs(&db).map(|pairs| pairs.len());
+            name.map(|name| db.drop_table(name).unwrap());
+            [with_it, without].map(|found| found.map_err(|finding| format!("{finding:?}")))
+        };
+        for (key, name) in [("0-2-", None), ("0-3-", Some(&*own))] {
+            assert_eq!(finding(key, name), [Ok(1), Ok(0)], "{key}");
+        }
+        for (key, name) in [("0-2-", Some(&*own)), ("0-3-", None), ("nobody's", Some(&*own))] {
+            let [with_it, without] = finding(key, name);
+            assert!(with_it.unwrap_err().contains("into which it was not put"), "{key}");
+            assert_eq!(without, Ok(0), "{key}");
+        }
+        for found in finding("0-3-", Some("0-7")) {
+            assert!(found.unwrap_err().contains("table 0-7 is there, which was dropped"));
+        }
+        victim.empty().unwrap();
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub(crate) struct Round {
     /// Whether a pair of theirs may be left that only the next open can come to: behind damage that
     /// was passed over, or in a part in doubt.
     is_damaged: bool,
-    /// Whether a pair was left because removing it takes room that there was not.
+    /// Whether a pair was left, or a page as it was, because of room that there was not.
     lacks_room: bool,
 }
 
@@ -112,7 +112,7 @@ impl Round {
         Round { numbers, next, begun, is_damaged: false, lacks_room: false }
     }
 
-    /// Notes that a pair of theirs may be left because of an error.
+    /// Notes that a pair of theirs may be left, or that they are listed still, because of an error.
     pub(crate) fn left(&mut self, error: &Error) {
         match error.is_full() {
             true => self.lacks_room = true,

@@ -14,11 +14,17 @@ const MOST_KEYS: u64 = 20_000;
 /// After how many writes a phase of a history ends; in every fourth, most writes are removals.
 const PHASE: u64 = 5_000;
 
+/// Which write of a phase drops the table of the thread. Source: ours; in the middle of it.
+const DROP: u64 = PHASE / 2;
+
 /// Of how many writes of a thread one is a batch.
 const BATCH_EVERY: u64 = 16;
 
 /// How many changes a batch has at most.
 const MOST_IN_BATCH: u64 = 32;
+
+/// Of how many keys of a thread one lies in a table of the thread's own.
+const IN_TABLE_EVERY: u64 = 4;
 
 /// How long a value is at most, whatever room there is.
 pub const MOST_BYTES: u64 = 100_000;
@@ -53,8 +59,12 @@ pub enum Write {
     Single(Change),
     /// Changes of different keys, in one call.
     Batch(Vec<Change>),
-    /// Only with one thread: what is removed beside writes is not known.
+    /// Of the default table. Only with one thread: what is removed beside writes is not known.
     Clear,
+    /// Of the table of a thread, by that thread.
+    Drop {
+        thread: u64,
+    },
 }
 
 /// What a write does with one key.
@@ -66,12 +76,21 @@ pub struct Change {
 }
 
 impl Write {
-    /// Returns what is done with single keys; nothing for a clear.
+    /// Returns what is done with single keys; nothing for a clear or a drop.
     pub fn changes(&self) -> &[Change] {
         match self {
             Write::Single(change) => std::slice::from_ref(change),
             Write::Batch(changes) => changes,
-            Write::Clear => &[],
+            Write::Clear | Write::Drop { .. } => &[],
+        }
+    }
+
+    /// Returns whether it removes all keys of the table of that thread, or of the default table.
+    fn empties(&self, owner: Option<u64>) -> bool {
+        match self {
+            Write::Single(_) | Write::Batch(_) => false,
+            Write::Clear => owner.is_none(),
+            Write::Drop { thread } => owner == Some(*thread),
         }
     }
 }
@@ -81,6 +100,9 @@ impl History {
     pub fn write(&self, thread: u64, index: u64) -> Write {
         if self.threads == 1 && index % (4 * PHASE) == 4 * PHASE - 1 {
             return Write::Clear;
+        }
+        if self.form == Form::Variable && index % PHASE == DROP {
+            return Write::Drop { thread };
         }
         let keys = (64 + index / 2).min(MOST_KEYS);
         let removals = if index / PHASE % 4 == 3 { 6 } else { 2 };
@@ -114,6 +136,23 @@ impl History {
             }
             Form::Fixed { .. } => (thread << THREAD_SHIFT | number).to_le_bytes().to_vec(),
         }
+    }
+
+    /// Returns the thread in whose table a key lies; `None`: it lies in the default table.
+    pub fn owner(&self, key: &[u8]) -> Option<u64> {
+        if self.form != Form::Variable {
+            return None;
+        }
+        let mut numbers = std::str::from_utf8(key).ok()?.split('-').map(str::parse::<u64>);
+        let (thread, number) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+        (number % IN_TABLE_EVERY == IN_TABLE_EVERY - 1).then_some(thread)
+    }
+
+    /// Returns the name of the thread's table at a write. It has another one after every second
+    /// drop: a table that comes back is seen long afterwards, and some are made again.
+    pub fn table(&self, thread: u64, index: u64) -> String {
+        let drops = (index + PHASE - DROP - 1) / PHASE;
+        format!("{thread}-{}", drops / 2)
     }
 
     /// Returns a value that no other write has: mostly short, sometimes longer than a page, rarely
@@ -171,6 +210,12 @@ impl Model {
         &self.returned
     }
 
+    /// Returns the name of the table in which a key must lie; `None`: the default table.
+    pub fn table(&self, key: &[u8]) -> Option<String> {
+        let thread = self.history.owner(key)?;
+        Some(self.history.table(thread, *self.returned.get(thread as usize)?))
+    }
+
     /// Takes note that a write returned, and how.
     pub fn acknowledge(&mut self, word: u64) -> Result<Said, String> {
         let (thread, index) = (word >> THREAD_SHIFT, word & (REFUSED - 1));
@@ -193,9 +238,10 @@ impl Model {
             }
             return Ok(Said::Refused);
         }
-        if write == Write::Clear {
-            self.doubts.clear();
-            self.pairs.clear();
+        if write.changes().is_empty() {
+            let stays = |key: &Vec<u8>| !write.empties(self.history.owner(key));
+            self.doubts.retain(|key, _| stays(key));
+            self.pairs.retain(|key, _| stays(key));
         }
         for change in write.changes() {
             self.doubts.remove(&change.key);
@@ -221,8 +267,9 @@ impl Model {
     }
 
     /// Compares what a database holds with what it must hold. The write that each thread was at may
-    /// have happened: a clear to any part, a batch as a whole or to its first part. So may a write
-    /// of which a later process could only say that there was no room to do it again.
+    /// have happened: a clear to any part, a drop as a whole, a batch as a whole or to its first
+    /// part. So may a write of which a later process could only say that there was no room to do it
+    /// again.
     pub fn compare(&self, pairs: impl IntoIterator<Item = Pair>) -> Result<(), String> {
         let found: HashMap<_, _> = pairs.into_iter().collect();
         let held = |key: &[u8]| found.get(key).map(Vec::as_slice);
@@ -232,9 +279,15 @@ impl Model {
             .collect();
         let changed: HashSet<_> =
             under_way.iter().flat_map(Write::changes).map(|change| &change.key).collect();
-        let is_cleared = under_way.contains(&Write::Clear);
+        let owners: HashSet<_> = found.keys().map(|key| self.history.owner(key)).collect();
+        let may_be_gone = |key| {
+            let owner = self.history.owner(key);
+            let is_emptied = under_way.iter().any(|write| write.empties(owner));
+            // What is left of a table says that it was not dropped.
+            is_emptied && (owner.is_none() || !owners.contains(&owner))
+        };
         for key in found.keys().chain(self.pairs.keys()).filter(|key| !changed.contains(key)) {
-            if !is_cleared || held(key).is_some() {
+            if held(key).is_some() || !may_be_gone(key) {
                 self.is_right(key, held(key))?;
             }
         }
@@ -314,9 +367,12 @@ pub fn mix(word: u64) -> u64 {
 mod tests {
     use super::*;
 
+    const HISTORY: History =
+        History { seed: 3, form: Form::Variable, threads: 1, longest: MOST_BYTES };
+
     /// Returns a model after `count` writes of one thread, and what a database holds then.
     fn after(count: u64) -> (Model, Vec<Pair>) {
-        let history = History { seed: 3, form: Form::Variable, threads: 1, longest: MOST_BYTES };
+        let history = HISTORY;
         let mut model = Model::new(history, true);
         let mut pairs = HashMap::new();
         for index in 0..count {
@@ -327,9 +383,7 @@ mod tests {
     }
 
     fn do_write(write: &Write, pairs: &mut HashMap<Vec<u8>, Vec<u8>>) {
-        if *write == Write::Clear {
-            pairs.clear();
-        }
+        pairs.retain(|key, _| !write.empties(HISTORY.owner(key)));
         do_changes(write.changes(), pairs);
     }
 
@@ -568,14 +622,56 @@ mod tests {
         assert_eq!(model.compare(without(&pairs, &key)), Ok(()));
         let other = pairs.iter().find(|pair| pair.0 != key).unwrap();
         assert!(model.compare(without(&pairs, &other.0)).is_err());
-        let (model, mut pairs) = after(4 * PHASE - 1);
+        let (model, pairs) = after(4 * PHASE - 1);
         assert_eq!(model.history().write(0, 4 * PHASE - 1), Write::Clear);
         assert_eq!(model.compare(pairs.clone()), Ok(()));
-        pairs.truncate(pairs.len() / 2);
-        assert_eq!(model.compare(pairs.clone()), Ok(()));
-        assert_eq!(model.compare([]), Ok(()));
-        pairs[0].1.push(1);
-        assert!(model.compare(pairs).is_err());
+        let (in_table, mut rest): (Vec<Pair>, Vec<Pair>) =
+            pairs.into_iter().partition(|pair| HISTORY.owner(&pair.0).is_some());
+        assert_eq!(model.compare(in_table.clone()), Ok(()));
+        rest.truncate(rest.len() / 2);
+        assert!(model.compare(rest.clone()).is_err(), "the table was not cleared");
+        rest.extend(in_table);
+        assert_eq!(model.compare(rest.clone()), Ok(()));
+        rest[0].1.push(1);
+        assert!(model.compare(rest).is_err());
+    }
+
+    #[test]
+    fn a_table_is_made_again_and_then_has_another_name() {
+        // Fails if a table lost its name without a drop, or if none ever got the name of one that
+        // was dropped, or all did.
+        let mut names = vec![HISTORY.table(0, 0)];
+        for index in 0..20_000 {
+            if matches!(HISTORY.write(0, index), Write::Drop { .. }) {
+                names.push(HISTORY.table(0, index + 1));
+            }
+            assert_eq!(HISTORY.table(0, index + 1), *names.last().unwrap(), "{index}");
+        }
+        assert_eq!(names, ["0-0", "0-0", "0-1", "0-1", "0-2"]);
+    }
+
+    #[test]
+    fn a_table_whose_drop_a_kill_interrupted_is_there_as_a_whole_or_not_at_all() {
+        // Fails if a database were accused of a drop, or excused for half of one, for the loss of a
+        // pair of another table, or for a pair of a dropped table that came back.
+        let drop = 2 * PHASE + DROP;
+        for is_said in [false, true] {
+            let (mut model, pairs) = after(drop);
+            assert_eq!(model.history().write(0, drop), Write::Drop { thread: 0 });
+            if is_said {
+                model.acknowledge(acknowledgement(0, drop, Said::Done)).unwrap();
+            }
+            let (mut in_table, mut rest): (Vec<Pair>, Vec<Pair>) =
+                pairs.into_iter().partition(|pair| HISTORY.owner(&pair.0).is_some());
+            assert!(in_table.len() > 500 && rest.len() > 1500);
+            let is_right = |part: &[Pair], rest: &[Pair]| model.compare([part, rest].concat());
+            assert_eq!(is_right(&[], &rest), Ok(()));
+            assert_eq!(is_right(&in_table, &rest).is_ok(), !is_said);
+            in_table.truncate(400);
+            assert!(is_right(&in_table, &rest).is_err());
+            rest.truncate(1000);
+            assert!(is_right(&[], &rest).is_err());
+        }
     }
 
     #[test]
