@@ -7,6 +7,7 @@ mod opening;
 mod operations;
 mod refusals;
 mod rewriting;
+mod sequences;
 mod snapshots;
 mod support;
 mod tables;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::support::place;
+use crate::support::{Steps, place};
 use everhash_store::{
     Change, Db, Durability, ErrorKind, Form, Options, Snapshot, WriteBatch, engines,
 };
@@ -25,17 +25,6 @@ fn contents(snapshot: &Snapshot) -> Map {
         assert!(before.is_none_or(|before| before == value), "two values of one key");
     }
     map
-}
-
-/// Steps of a fixed pseudo-random sequence.
-struct Steps(u64);
-
-impl Steps {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % below
-    }
 }
 
 /// Does one write of any kind to the database and the model.

@@ -9,3 +9,15 @@ pub fn place() -> (tempfile::TempDir, PathBuf) {
     let path = directory.path().join("pairs.ehdb");
     (directory, path)
 }
+
+/// Steps of a fixed pseudo-random sequence.
+pub struct Steps(pub u64);
+
+impl Steps {
+    /// Returns the next number, which is less than `below`.
+    pub fn next(&mut self, below: u64) -> u64 {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % below
+    }
+}
