@@ -147,7 +147,8 @@ impl Writer {
     }
 
     /// Takes note of writes that returned, or that were refused: then each key holds what it held
-    /// or what it was to hold, and of an atomic batch all do. What only removes is never refused.
+    /// or what it was to hold; of an atomic batch all do, of another one some first part. What only
+    /// removes is never refused.
     fn settle(&mut self, db: &Db, call: Call, result: Result<()>, writes: Vec<Write>) {
         let Err(error) = result else { return writes.into_iter().for_each(|it| self.note(it)) };
         assert!(error.is_full(), "{error}");
@@ -163,8 +164,12 @@ impl Writer {
             assert!(found.as_ref() == before || found == value, "neither the old nor the new one");
             self.note((kind, key, found));
         }
-        let is_atomic = call == Call::Batch && self.is_atomic;
-        assert!(!is_atomic || done.iter().all(|it| *it == done[0]), "a part of a batch: {done:?}");
+        let is_right = match call {
+            Call::Batch if self.is_atomic => done.iter().all(|it| *it == done[0]),
+            Call::Batch => done.is_sorted_by(|earlier, later| earlier >= later),
+            Call::Puts | Call::Removes => true,
+        };
+        assert!(is_right, "of a batch: {done:?}");
     }
 
     /// Does one operation.
