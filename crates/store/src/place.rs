@@ -279,8 +279,14 @@ fn assemble(
     let immediate = info.durability == Durability::Immediate;
     let (path, maintenance) = (Arc::from(path), Maintenance::new(syncs));
     // A database of byte strings has tables, and others have no room for their numbers.
-    let tables = (info.form == Form::Variable).then(|| Tables::load(&*table)).transpose();
-    let tables = tables.map_err(|error| Error::of(&path, error))?;
+    let tables = match (info.form == Form::Variable).then(|| Tables::load(&*table)).transpose() {
+        Ok(tables) => tables,
+        Err(error) => {
+            // Nobody has written: it is left as clean as it was, for a program that can read it.
+            let _ = table.close();
+            return Err(Error::of(&path, error));
+        }
+    };
     let core = Core::new(table, path, Origin::here(), info.writable, immediate, maintenance);
     let core = core.with(tables, options.wall.clone());
     Db::of(core.observed(file, options.counts_calls()), info, options)

@@ -329,7 +329,8 @@ fn a_salvaged_table_is_there_although_its_flag_is_lost() {
 
 #[test]
 fn a_catalogue_of_an_earlier_version_is_refused_and_can_be_salvaged() {
-    // Fails if a file whose tables have no flags were opened as if all had been dropped.
+    // Fails if a file whose tables have no flags were opened as if all had been dropped, or were
+    // left to be recovered.
     let directory = tempfile::tempdir().unwrap();
     let [path, copy] = ["pairs.ehdb", "copy.ehdb"].map(|name| directory.path().join(name));
     let db = relaxed().create(&path).unwrap();
@@ -343,6 +344,9 @@ fn a_catalogue_of_an_earlier_version_is_refused_and_can_be_salvaged() {
     db.close().unwrap();
     let error = relaxed().open(&path).unwrap_err();
     assert!(!error.is_damage() && error.to_string().contains("earlier version"), "{error}");
+    // It stays closed: whoever reads it next need not recover it.
+    let error = relaxed().open_read_only(&path).unwrap_err();
+    assert!(error.to_string().contains("earlier version"), "{error}");
     Db::salvage(&path, &copy, &relaxed()).unwrap();
     let db = relaxed().open(&copy).unwrap();
     assert_eq!(db.table("table").unwrap().get("key").unwrap().as_deref(), Some(&b"value"[..]));
