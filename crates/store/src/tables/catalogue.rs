@@ -493,6 +493,11 @@ mod tests {
         traces.note(&prefix::joined(20, b"key"), b"value").unwrap();
         let needed = Reservation { numbers: 21, pages: PAGES };
         assert_eq!(missing(&traces).unwrap(), [needed.header()]);
+        // A page that lists nothing says no more than that.
+        let mut traces = Traces::default();
+        traces.note(&page_key(0), b"").unwrap();
+        let needed = Reservation { numbers: prefix::FIRST, pages: PAGES };
+        assert_eq!(missing(&traces).unwrap(), [needed.header()]);
     }
 
     #[test]
