@@ -34,9 +34,9 @@ const KILLS_BETWEEN: u64 = 4;
 /// goes on where it stopped, and every few kills the database is checked and compared, pair by
 /// pair, with what the processes said. Where pairs are byte strings, some lie in named tables,
 /// which are dropped and made again. In the end all is removed; no removal and no drop may be
-/// refused, however little room there is. Engines, forms, durabilities and one or two threads take
-/// turns. The last line has the figures; the status is 1 if anything was lost, came back or could
-/// not be removed, and the database stays.
+/// refused, however little room there is. Engines, forms, durabilities and one to three threads
+/// take turns. The last line has the figures; the status is 1 if anything was lost, came back or
+/// could not be removed, and the database stays.
 #[derive(Debug, Args)]
 pub struct Torture {
     /// The engine; by default each in turn
@@ -50,6 +50,9 @@ pub struct Torture {
     /// batch, process and 5ms in turn
     #[arg(long, value_name = "WHEN")]
     durability: Option<Durability>,
+    /// How many threads a process has; by default one, two and three in turn
+    #[arg(long, value_name = "COUNT", value_parser = whole::<u64>(1..=32))]
+    threads: Option<u64>,
     /// How many processes are killed, for each engine
     #[arg(long, value_name = "COUNT", default_value_t = 200,
           value_parser = whole::<u64>(1..=1_000_000))]
@@ -89,6 +92,10 @@ struct Figures {
     refused: u64,
     comparisons: u64,
 }
+
+/// How many threads write to the databases of an engine: neither a form nor a durability has always
+/// as many.
+const THREADS: [u64; 6] = [1, 2, 3, 2, 3, 1];
 
 /// The part of a database without room that one value may be.
 ///
@@ -248,11 +255,11 @@ impl Torture {
         Ok(figures)
     }
 
-    /// Returns the databases of one engine: one for every turn, written by one thread or two.
+    /// Returns the databases of one engine: one for every turn.
     fn victims(&self, engine: &'static EngineInfo, directory: &Path) -> Vec<Victim<'_>> {
         let mut victims = Vec::new();
         for (number, (form, durability)) in self.turns().into_iter().enumerate() {
-            let threads = 1 + number as u64 % 2;
+            let threads = self.threads.unwrap_or(THREADS[number % THREADS.len()]);
             let seed = self.seed.wrapping_add(number as u64);
             let history = History { seed, form, threads, longest: self.longest() };
             victims.push(Victim {
@@ -515,7 +522,10 @@ mod tests {
         }
         let histories = victims.iter().map(|victim| victim.model.history());
         let of: Vec<_> = histories.map(|history| (history.seed, history.threads)).collect();
-        assert_eq!(of, [(40, 1), (41, 2), (42, 1), (43, 2), (44, 1), (45, 2)]);
+        assert_eq!(of, [(40, 1), (41, 2), (42, 3), (43, 2), (44, 3), (45, 1)]);
+        let four = torture(&["--threads", "4"]);
+        let victims = four.victims(engine("reef").unwrap(), Path::new("d"));
+        assert!(victims.iter().all(|victim| victim.model.history().threads == 4));
         let one = torture(&["--form", "8/8", "--durability", "process"]).turns();
         assert_eq!(one, [(Form::WORDS, Durability::Process)]);
     }
