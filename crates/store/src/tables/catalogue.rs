@@ -321,23 +321,25 @@ impl Traces {
         match prefix::split(stored) {
             Some((number, _)) if number >= prefix::FIRST => self.number(number),
             Some((prefix::CATALOGUE, [])) => drop(Reservation::parse(value)?),
-            Some((prefix::CATALOGUE, behind)) => {
-                if let Some(number) = flagged(behind) {
-                    self.number(number);
-                    return Ok(());
-                }
-                let page = behind.try_into().map(u64::from_be_bytes).map_err(|_| DAMAGED)?;
-                let entries = parse(value, page as usize, 0)?;
-                if page >= MAX_PAGES || !entries.iter().all(|it| it.is_below(prefix::END)) {
-                    return Err(DAMAGED);
-                }
-                self.seen.pages = self.seen.pages.max(page + 1);
-                for entry in entries {
-                    self.number(entry.number);
-                    self.named.extend(entry.table.map(|space| space.number));
-                }
-            }
+            Some((prefix::CATALOGUE, behind)) => match flagged(behind) {
+                Some(number) => self.number(number),
+                None => self.page(behind, value)?,
+            },
             _ => {}
+        }
+        Ok(())
+    }
+
+    fn page(&mut self, page: &[u8], value: &[u8]) -> Result<()> {
+        let page = page.try_into().map(u64::from_be_bytes).map_err(|_| DAMAGED)?;
+        let entries = parse(value, page as usize, 0)?;
+        if page >= MAX_PAGES || !entries.iter().all(|it| it.is_below(prefix::END)) {
+            return Err(DAMAGED);
+        }
+        self.seen.pages = self.seen.pages.max(page + 1);
+        for entry in entries {
+            self.number(entry.number);
+            self.named.extend(entry.table.map(|space| space.number));
         }
         Ok(())
     }
