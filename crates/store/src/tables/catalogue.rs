@@ -112,18 +112,16 @@ impl Reservation {
     }
 
     fn parse(record: &[u8]) -> Result<Reservation> {
-        let (words, rest) = record.as_chunks();
+        let (words, []) = record.as_chunks() else { return Err(DAMAGED) };
         let words: Vec<_> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
         match words[..] {
-            [_, _] if rest.is_empty() => {
+            [_, _] => {
                 let what = "a catalogue of tables that an earlier version of this program wrote; \
                             export the pairs with that one, and import them with this one";
                 Err(Error::Unsupported { what: what.into() })
             }
             [numbers, pages, FORMAT]
-                if rest.is_empty()
-                    && (prefix::FIRST..=prefix::END).contains(&numbers)
-                    && pages <= MAX_PAGES =>
+                if (prefix::FIRST..=prefix::END).contains(&numbers) && pages <= MAX_PAGES =>
             {
                 Ok(Reservation { numbers, pages })
             }

@@ -5,12 +5,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::support::{Steps, place};
+use crate::support::{Map, Steps, map_of, place};
 use everhash_store::{
     Change, Db, Durability, Expiring, Expiry, Result, Snapshot, WriteBatch, engines,
 };
-
-type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
 const THREADS: u64 = 3;
 
@@ -85,16 +83,6 @@ impl Handle {
             Handle::Ending(table) => map_of(table.iter(), prefix),
         }
     }
-}
-
-/// Returns the pairs whose keys begin with `prefix`. One that comes twice has the same value.
-fn map_of(pairs: impl Iterator<Item = Result<(Vec<u8>, Vec<u8>)>>, prefix: &[u8]) -> Map {
-    let mut map = Map::new();
-    for (key, value) in pairs.map(Result::unwrap).filter(|(key, _)| key.starts_with(prefix)) {
-        let before = map.insert(key, value.clone());
-        assert!(before.is_none_or(|before| before == value), "two values of one key");
-    }
-    map
 }
 
 /// A change of one key: its table, the key, and its value if it is put.
@@ -225,7 +213,7 @@ impl Writer {
         let if_absent = Some(held.clone().unwrap_or_else(|| value.clone()));
         let if_there = held.is_some().then(|| value.clone());
         let was_there = held.is_some();
-        let says = |expected: bool| move |said: bool| assert_eq!(said, expected);
+        let says = |expected: bool| move |answer: bool| assert_eq!(answer, expected);
         let mut call = Call::Puts;
         let (result, after) = match (Handle::of(db, kind, self.number), self.steps.next(8)) {
             (Handle::Plain(table), 0..3) => {
@@ -306,10 +294,11 @@ impl Writer {
             let Handle::Plain(table) = Handle::of(db, kind, self.number) else { panic!() };
             let put = |(_, key, value): &Write| value.clone().map(|value| (key.clone(), value));
             let pairs: Option<Vec<_>> = writes.iter().map(put).collect();
-            let keys = || writes.iter().map(|(_, key, _)| key).collect::<Vec<_>>();
-            match pairs.filter(|_| puts > 0) {
-                Some(pairs) => table.put_many(&pairs).map(|new| assert_eq!(new, all - before)),
-                None => table.remove_many(&keys()).map(|gone| assert_eq!(gone, before)),
+            if let Some(pairs) = pairs {
+                table.put_many(&pairs).map(|new| assert_eq!(new, all - before))
+            } else {
+                let keys: Vec<_> = writes.iter().map(|(_, key, _)| key).collect();
+                table.remove_many(&keys).map(|gone| assert_eq!(gone, before))
             }
         };
         let call = match (writes.iter().any(|(_, _, value)| value.is_some()), is_batch) {

@@ -1,16 +1,13 @@
 //! Snapshots: all pairs as of one instant, whatever is written beside.
 #![allow(clippy::unwrap_used, reason = "these are tests, though not all in test functions")]
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use crate::support::{Steps, place};
+use crate::support::{Map, Steps, map_of, place};
 use everhash_store::{
     Change, Db, Durability, ErrorKind, Form, Options, Snapshot, WriteBatch, engines,
 };
-
-type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
 fn relaxed(engine: &str) -> Options {
     Db::options().engine(engine).durability(Durability::Process)
@@ -18,13 +15,7 @@ fn relaxed(engine: &str) -> Options {
 
 /// Returns all pairs of a snapshot; a pair that comes twice comes with the same value.
 fn contents(snapshot: &Snapshot) -> Map {
-    let mut map = Map::new();
-    for pair in snapshot {
-        let (key, value) = pair.unwrap();
-        let before = map.insert(key, value.clone());
-        assert!(before.is_none_or(|before| before == value), "two values of one key");
-    }
-    map
+    map_of(snapshot.into_iter(), b"")
 }
 
 /// Does one write of any kind to the database and the model.

@@ -372,12 +372,11 @@ mod tests {
 
     /// Returns a model after `count` writes of one thread, and what a database holds then.
     fn after(count: u64) -> (Model, Vec<Pair>) {
-        let history = HISTORY;
-        let mut model = Model::new(history, true);
+        let mut model = Model::new(HISTORY, true);
         let mut pairs = HashMap::new();
         for index in 0..count {
             model.acknowledge(acknowledgement(0, index, Said::Done)).unwrap();
-            do_write(&history.write(0, index), &mut pairs);
+            do_write(&HISTORY.write(0, index), &mut pairs);
         }
         (model, pairs.into_iter().collect())
     }
@@ -655,10 +654,10 @@ mod tests {
         // Fails if a database were accused of a drop, or excused for half of one, for the loss of a
         // pair of another table, or for a pair of a dropped table that came back.
         let drop = 2 * PHASE + DROP;
-        for is_said in [false, true] {
+        for has_returned in [false, true] {
             let (mut model, pairs) = after(drop);
             assert_eq!(model.history().write(0, drop), Write::Drop { thread: 0 });
-            if is_said {
+            if has_returned {
                 model.acknowledge(acknowledgement(0, drop, Said::Done)).unwrap();
             }
             let (mut in_table, mut rest): (Vec<Pair>, Vec<Pair>) =
@@ -666,7 +665,7 @@ mod tests {
             assert!(in_table.len() > 500 && rest.len() > 1500);
             let is_right = |part: &[Pair], rest: &[Pair]| model.compare([part, rest].concat());
             assert_eq!(is_right(&[], &rest), Ok(()));
-            assert_eq!(is_right(&in_table, &rest).is_ok(), !is_said);
+            assert_eq!(is_right(&in_table, &rest).is_ok(), !has_returned);
             in_table.truncate(400);
             assert!(is_right(&in_table, &rest).is_err());
             rest.truncate(1000);
