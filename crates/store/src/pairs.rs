@@ -35,7 +35,7 @@ impl Db {
     ///
     /// Safe beside writes, and no snapshot: a key that is present throughout comes at least once,
     /// one that is written meanwhile perhaps not at all, and while the table grows, which it may
-    /// do by itself after a write, a key may come twice.
+    /// do by itself after a write or an opening, a key may come twice.
     ///
     /// The iterator is a handle to the database: it stays open until the iterator is dropped.
     pub fn iter(&self) -> Pairs {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use everhash_index::{Cursor, Result};
-use everhash_pmem::{Access, Addr, Lock, Media, RecordWord};
+use everhash_pmem::{Access, Addr, Bits, Lock, Media, RecordWord};
 
 use super::bucket::{Bucket, BucketCodec};
 use super::failure_atomic_writes::sites;
@@ -22,6 +22,12 @@ const CHAINS_PER_SCAN: u64 = 256;
 /// Unit: pairs. Source: ours, as [`CHAINS_PER_SCAN`].
 const PAIRS_PER_SCAN: usize = 64;
 
+/// Where a scan goes on: the first bucket of a class, which is a bucket of a level and all that it
+/// has split into since.
+const CLASS: Bits = Bits::new(0, 58);
+/// The level at which the scan began, and one; 0 of a scan that begins.
+const LEVEL: Bits = Bits::new(58, 6);
+
 /// What a clear finds in some chains.
 struct Found<'a, M: Media, C: BucketCodec> {
     /// Buckets with pairs, in chains that are whole.
@@ -35,11 +41,16 @@ struct Found<'a, M: Media, C: BucketCodec> {
     damaged: Vec<Bucket<'a, M, C>>,
 }
 
+/// Returns the cursor of a scan that began at a level.
+fn cursor_at(class: u64, level: u32) -> Cursor {
+    Cursor(LEVEL.set(CLASS.set(0, class), u64::from(level) + 1))
+}
+
 impl<M: Media, C: BucketCodec> Wophi<M, C> {
-    /// Visits some pairs from `cursor` on, which is the index of a main bucket.
+    /// Visits some pairs from `cursor` on.
     ///
-    /// Pairs move to higher buckets only, so one that is present throughout is visited at least
-    /// once. No lock is held while `visit` runs.
+    /// A bucket and all that it has split into since the scan began are read at one moment, so that
+    /// a pair which a growth moves meanwhile is visited once. No lock is held while `visit` runs.
     ///
     /// # Errors
     /// [`everhash_index::Error::Corrupt`], [`everhash_index::Error::Poisoned`].
@@ -48,42 +59,65 @@ impl<M: Media, C: BucketCodec> Wophi<M, C> {
         cursor: Cursor,
         visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<Option<Cursor>> {
-        let mut index = cursor.0;
+        let (first, level) = self.place(cursor);
+        let mut class = first;
         let mut visited = 0;
         for _ in 0..CHAINS_PER_SCAN {
-            if index >= self.main.reachable() {
+            if class >= self.main.count(level) {
                 return Ok(None);
             }
-            let copied = self.copy_chain(index);
-            if index != cursor.0 && ends_before(&copied, |part| part) {
+            let copied = self.copy_class(class, self.main.count(level));
+            if class != first && ends_before(&copied, |part| part) {
                 break;
             }
             visited += copied?.visit(visit)?;
-            index += 1;
+            class += 1;
             if visited >= PAIRS_PER_SCAN {
                 break;
             }
         }
-        Ok(Some(Cursor(index)))
+        Ok(Some(cursor_at(class, level)))
     }
 
-    /// As [`everhash_index::Table::scan_past`]: passes over one chain.
+    /// As [`everhash_index::Table::scan_past`]: passes over one class.
     pub(super) fn scan_behind(&self, cursor: Cursor) -> Option<Cursor> {
-        let next = cursor.0.saturating_add(1);
-        (next < self.main.reachable()).then_some(Cursor(next))
+        let (class, level) = self.place(cursor);
+        (class + 1 < self.main.count(level)).then(|| cursor_at(class + 1, level))
     }
 
-    /// Copies the pairs of a chain, as they were at one moment.
-    fn copy_chain(&self, index: u64) -> Result<Part> {
-        let stripe = self.stripes.of(index);
+    /// Returns the class at which a cursor stands, and the level at which its scan began.
+    fn place(&self, cursor: Cursor) -> (u64, u32) {
+        // That of another table may name a level that there is not.
+        let present = self.main.view().level;
+        let level =
+            (LEVEL.get(cursor.0) as u32).checked_sub(1).map_or(present, |it| it.min(present));
+        (CLASS.get(cursor.0), level)
+    }
+
+    /// Copies the pairs of the buckets whose index is `class` modulo `classes`, as they were at one
+    /// moment: all are of one stripe.
+    fn copy_class(&self, class: u64, classes: u64) -> Result<Part> {
+        let stripe = self.stripes.of(class);
         let mut attempt = 0;
         loop {
             let stamp = stripe.stamp(&mut attempt)?;
-            let part = self.try_copy_chain(index);
+            let part = self.try_copy_class(class, classes);
             if stripe.accepts(stamp) {
                 return part;
             }
         }
+    }
+
+    fn try_copy_class(&self, class: u64, classes: u64) -> Result<Part> {
+        let mut part = Part::default();
+        for index in (class..self.main.reachable()).step_by(classes as usize) {
+            match self.try_copy_chain(index) {
+                Ok(chain) => part.append(chain),
+                // The other chains are there all the same.
+                Err(error) => part.add(|_, _| Err(error))?,
+            }
+        }
+        Ok(part)
     }
 
     fn try_copy_chain(&self, index: u64) -> Result<Part> {
