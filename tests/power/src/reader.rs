@@ -1,5 +1,6 @@
 //! The process that opens what power loss has left, and says what it holds.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -61,7 +62,7 @@ pub fn read(options: &Options, path: &Path, report: &Path) -> Result<()> {
         Ok(db) => {
             let pairs = pairs(db)?;
             if let Some(copied) = copied {
-                ensure!(sorted(&copied) == sorted(&pairs), "a copy has other pairs");
+                ensure!(copied == pairs, "a copy has other pairs");
                 fs::remove_file(copy)?;
             }
             format!("{SOUND}\n{pairs}")
@@ -78,32 +79,28 @@ pub fn read(options: &Options, path: &Path, report: &Path) -> Result<()> {
 
 /// Returns the pairs of a database, a line each, and closes it.
 fn pairs(db: Db) -> Result<String> {
-    let (mut text, mut count) = (String::new(), 0);
+    let mut found = BTreeMap::new();
     for pair in db.iter() {
         let (key, value) = pair?;
-        let (thread, number) = key_of(&key).context("a key that nobody wrote")?;
+        let key = key_of(&key).context("a key that nobody wrote")?;
         let value = value_of(&value).context("a value that nobody wrote")?;
-        text += &format!("{thread} {number} {value}\n");
-        count += 1;
+        // While a table grows, a key may come twice.
+        let before = found.insert(key, value);
+        ensure!(before.is_none_or(|before| before == value), "two values of a key");
     }
-    let (length, checked) = (db.len()?, db.check()?.items);
+    let (length, checked, count) = (db.len()?, db.check()?.items, found.len() as u64);
     ensure!(
         length == count && checked == count,
         "{count} pairs, {length} counted, {checked} checked"
     );
     db.close()?;
-    Ok(text)
+    let line = |((thread, key), value)| format!("{thread} {key} {value}\n");
+    Ok(found.into_iter().map(line).collect())
 }
 
 /// Returns whether an error says that there is no database, or one that was never completed.
 fn is_unborn(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Unsupported)
-}
-
-fn sorted(pairs: &str) -> Vec<&str> {
-    let mut lines: Vec<&str> = pairs.lines().collect();
-    lines.sort_unstable();
-    lines
 }
 
 /// Repairs a mixture of old and new pages or, if it cannot be, salvages what is intact: that must

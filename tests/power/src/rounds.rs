@@ -92,7 +92,8 @@ impl<'c> Rounds<'c> {
         Ok(Rounds {
             case,
             seed,
-            keys: random.random_range(50..900),
+            // As many small tables as large ones.
+            keys: random.random_range(50..100) << random.random_range(0..9),
             random,
             is_atomic,
             has_batches,
