@@ -187,17 +187,30 @@ impl Links {
     }
 }
 
-/// A home bucket of a shard, in the order of scans.
+/// A home bucket of a shard, in the order of scans: which one of its leaf.
 ///
-/// The leaf of some links is visited with the first of them, and a split sends pairs to the same
-/// home behind that link or behind a later one: every pair that is present throughout is visited.
+/// Leaves come in the order of the bits that choose them, the lowest bit first, so that the halves
+/// of a leaf that is split lie side by side where it lay. Homes of a leaf come one by one, each
+/// with the same one of all that the leaf has split into since its first home. So a pair that is
+/// present throughout is visited once.
 const HOME: Bits = Bits::new(0, 5);
+/// How many bits chose the leaf when its first home was visited; of that home anything.
+const DEPTH: Bits = Bits::new(5, 5);
 /// The link to its leaf.
-const LINK: Bits = Bits::new(5, 43);
+const LINK: Bits = Bits::new(10, 38);
 
 /// Returns a hash of the leaf of a home.
 pub fn hash_at_home(at: u64) -> u64 {
     LINK.get(at)
+}
+
+/// Returns the first link to the leaf behind that of a link, which `depth` bits choose, in the
+/// order of scans.
+fn next_leaf(number: u64, depth: u32) -> Option<u64> {
+    // The bits, the lowest one first.
+    let shift = u64::BITS.checked_sub(depth).filter(|shift| *shift < u64::BITS)?;
+    let next = (number.reverse_bits() >> shift) + 1;
+    (next >> depth == 0).then(|| next.reverse_bits() >> shift)
 }
 
 /// Returns in how many buckets, from home on, a pair may lie.
@@ -479,7 +492,7 @@ impl<P: Primitives> Shard<P> {
     }
 
     /// Calls `visit` with each place of a home, and returns the next home; the caller holds the
-    /// latch. Homes are counted from 0.
+    /// latch. The first home is 0.
     ///
     /// # Errors
     /// Those of `visit`.
@@ -492,21 +505,41 @@ impl<P: Primitives> Shard<P> {
         if number > links.last() {
             return Ok(None);
         }
-        let leaf = Link(self.link(links, number).load(Ordering::Relaxed));
-        let is_first = number >> leaf.depth() == 0;
-        if is_first && home < self.length {
-            for distance in 0..reach(self.length) {
-                for slot in self.bucket(leaf, self.behind(home, distance)) {
-                    let word = slot.load(Ordering::Relaxed);
-                    if word != 0 && DISTANCE.get(word) == distance {
-                        visit(place_of(word))?;
-                    }
+        let leaf = |number| Link(self.link(links, number).load(Ordering::Relaxed));
+        let depth = match home {
+            0 => leaf(number).depth(),
+            _ => DEPTH.get(at) as u32,
+        };
+        for number in (number..=links.last()).step_by(1 << depth) {
+            let leaf = leaf(number);
+            // Of the links to a leaf the first one counts.
+            if number >> leaf.depth() == 0 && home < self.length {
+                self.each_at_home(leaf, home, &mut visit)?;
+            }
+        }
+        if home + 1 < self.length {
+            let at = DEPTH.set(LINK.set(0, number), depth.into());
+            return Ok(Some(HOME.set(at, home + 1)));
+        }
+        Ok(next_leaf(number, depth).map(|number| LINK.set(0, number)))
+    }
+
+    /// Calls `visit` with each place of a home of a leaf.
+    fn each_at_home(
+        &self,
+        leaf: Link,
+        home: u64,
+        visit: &mut impl FnMut(Addr) -> Result<()>,
+    ) -> Result<()> {
+        for distance in 0..reach(self.length) {
+            for slot in self.bucket(leaf, self.behind(home, distance)) {
+                let word = slot.load(Ordering::Relaxed);
+                if word != 0 && DISTANCE.get(word) == distance {
+                    visit(place_of(word))?;
                 }
             }
         }
-        let is_last = !is_first || home + 1 >= self.length;
-        let next = if is_last { LINK.set(0, number + 1) } else { at + 1 };
-        Ok((LINK.get(next) <= links.last()).then_some(next))
+        Ok(())
     }
 
     /// Forgets all pairs; the caller holds the latch.
