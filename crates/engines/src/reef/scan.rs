@@ -1,7 +1,7 @@
 //! Visiting all pairs: shard by shard, and in a shard by home buckets.
 //!
-//! A place in the order of homes can be resumed whatever leaves are split meanwhile: every pair that
-//! is present throughout is visited once.
+//! A place in the order of homes can be resumed whatever leaves are split meanwhile: every pair
+//! that is present throughout is visited once.
 
 use everhash_index::{Cursor, Error, Result};
 use everhash_pmem::{Bits, Lock, Media};
