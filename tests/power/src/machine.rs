@@ -124,7 +124,7 @@ impl Machine {
         let device = machine.attach()?;
         let (program, arguments) = file_system.make().split_first().expect("a program");
         run(program, &[arguments, &[&device]].concat(), &[0])?;
-        run("sync", &[], &[0])?;
+        run("sync", &[&device], &[0])?;
         run("losetup", &["-d", &device], &[0])?;
         wait_for(&device)?;
         Ok(machine)

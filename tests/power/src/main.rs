@@ -25,7 +25,7 @@ use crate::machine::FileSystem;
 use crate::rounds::{Case, Rounds};
 use crate::work::Work;
 
-/// Says that the process has a mount namespace of its own.
+/// Says how far the process is inside: 1, in a mount namespace of its own; 2, waited for there.
 const INSIDE: &str = "EVERHASH_POWER_INSIDE";
 
 /// The command line.
@@ -136,8 +136,18 @@ struct Reader {
 
 fn main() -> Result<ExitCode> {
     match Cli::parse().command {
-        What::Run(run) if std::env::var_os(INSIDE).is_some() => cut_all(&run),
-        What::Run(_) => inside(),
+        What::Run(run) => match std::env::var(INSIDE).as_deref() {
+            Ok("2") => cut_all(&run),
+            // If the one that is the disk is killed, another process must be left to unmount what
+            // lies on it.
+            Ok(_) => again(&mut Command::new(std::env::current_exe()?), "2"),
+            // It ends with its processes: whatever happens, no mount is left, and nobody else sees
+            // another name of the boot.
+            Err(_) => {
+                let mut unshare = Command::new("unshare");
+                again(unshare.arg("--mount").arg(std::env::current_exe()?), "1")
+            }
+        },
         What::Write(Writer { database, journals, seed, keys, batches }) => {
             let work = Work { seed, keys, has_batches: batches };
             writer::write(&database.options()?, &database.path, &journals, &work)?;
@@ -154,16 +164,11 @@ fn main() -> Result<ExitCode> {
     }
 }
 
-/// Does the same in a mount namespace of its own, which ends with the process: whatever happens, no
-/// mount is left, and nobody else sees another name of the boot.
-fn inside() -> Result<ExitCode> {
-    let status = Command::new("unshare")
-        .arg("--mount")
-        .arg(std::env::current_exe()?)
-        .args(std::env::args_os().skip(1))
-        .env(INSIDE, "1")
-        .status()
-        .context("unshare is missing")?;
+/// Does the same in another process.
+fn again(command: &mut Command, inside: &str) -> Result<ExitCode> {
+    let command = command.args(std::env::args_os().skip(1)).env(INSIDE, inside);
+    let status =
+        command.status().with_context(|| format!("{:?} is missing", command.get_program()))?;
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
