@@ -251,21 +251,18 @@ impl<'c> Rounds<'c> {
         tell: impl FnOnce() -> T,
     ) -> Result<(Vec<u8>, T, Option<String>)> {
         let left = Left::any(&mut self.random);
-        let mut random = self.random.clone();
-        let disk = self.disk.clone();
         self.disk.restore(image);
         self.boots += 1;
         let booted = self.machine.boot(self.seed << 32 | self.boots)?;
         let mut child = self.child(command)?;
         sleep(Duration::from_millis(life));
         let told = tell();
-        let (image, _) = disk.cut(left, &mut random);
+        let (image, _) = self.disk.cut(left, &mut self.random);
         let ended = child.try_wait()?.filter(|status| !status.success());
         // It may have ended meanwhile.
         let _ = child.kill();
         let output = child.wait_with_output()?;
         booted.stop()?;
-        self.random = random;
         Ok((image, told, ended.map(|_| said(&output))))
     }
 
